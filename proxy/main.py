@@ -360,7 +360,10 @@ class ServerProcess:
         if self._figures is not None:
             await self._step(self._send_once(self._figures))
             await asyncio.to_thread(self._figures.close)
-        self._notices.notify("ended", [f"ended; calls cut short: {cut}"], calls_cut=cut)
+        over = self._serving.wires.handed_over
+        given = over["given"] - over["returned"]
+        lines = [f"ended; calls cut short: {cut}" + (f"; idle connections handed over: {given}" if given else "")]
+        self._notices.notify("ended", lines, calls_cut=cut, connections_handed_over=given)
         if self._notices.also is not None:
             self._notices.also.close()
         self._sink.close()

@@ -386,6 +386,7 @@ class DataPath:
                     wires.connections[side, HTTP1] += 1
             for code, count in errors.items():
                 wires.errors[side, code_name(code)] = count
+        wires.handed_over.update(acceptor.connection_limit.handed_over)
         return wires
 
     @property
@@ -413,10 +414,8 @@ class DataPath:
 
     def take_idle(self, sock: socket.socket) -> None:
         """Go on with the idle connections of a process that drains, which come on the socket `sock`."""
-        limit, held = self.acceptor.connection_limit, self.acceptor.open
-        self._takers.append(
-            ConnectionTaker(self.context.loop, sock, self.acceptor, lambda taken: len(held) + taken < limit.most)
-        )
+        limit = self.acceptor.connection_limit
+        self._takers.append(ConnectionTaker(self.context.loop, sock, self.acceptor, limit, limit.handed_over))
         if self.context.draining:
             self._takers[-1].close()
 
@@ -427,7 +426,10 @@ class DataPath:
         """
         for taker in self._takers:
             taker.close()
-        self.acceptor.drain(replaced=replaced, giver=None if to is None else ConnectionGiver(to))
+        giver, counts = None, self.acceptor.connection_limit.handed_over
+        if to is not None:
+            giver = ConnectionGiver(self.context.loop, to, self.acceptor, counts)
+        self.acceptor.drain(replaced=replaced, giver=giver)
         if not replaced:
             self.registry.hold_none(monotonic())
 
@@ -445,6 +447,7 @@ class DataPath:
         """
         cut = self.in_flight
         self.refuse()
+        self.acceptor.end_giving()
         if self._clock is not None:
             self._clock.cancel()
         steps: list[Coroutine[Any, Any, None]] = [self._close_port(), self.fleet.close()]

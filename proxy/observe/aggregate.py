@@ -108,7 +108,8 @@ class Aggregate:
         self.take()
         self._shown.pop(worker, None)
         self._lines_lost.pop(worker, None)
-        self._wires_ended += Wires(errors=self._wires.pop(worker, Wires()).errors)
+        wires = self._wires.pop(worker, Wires())
+        self._wires_ended += Wires(errors=wires.errors, handed_over=wires.handed_over)
         for labels, series in self._latest.pop(worker, {}).items():
             self._ended.setdefault(labels, Series(*labels)).add(series)
 

@@ -21,6 +21,9 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 
 LABELS = ("upstream", "route")
 SIDES = ("app", "upstream")
+#: The values of the label that says what happened to an idle connection of an app between two processes of redrive: it
+#: was given away, taken, or sent back because the taker had no room.
+HANDED = ("given", "taken", "returned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,10 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_streams", "HTTP/2 streams in flight.", "side", streams)
     failed = "HTTP/2 streams reset and connections given up, by either end."
     yield _counter("redrive_http2_errors", failed, ("side", "code"), wires.errors.items())
+    over = "Idle connections of apps that went to or came from another process of redrive, which replaces one."
+    yield _counter(
+        "redrive_connections_handed_over", over, "what", ((what, wires.handed_over[what]) for what in HANDED)
+    )
     yield _gauge("redrive_open_files", "File descriptors in use.", "", gauges.open_files)
     yield _gauge("redrive_limit", "The upper limits of the gauges of these names.", "of", gauges.limits)
     yield _gauge("redrive_workers", "Worker processes by state; 0 without workers.", "state", gauges.workers)

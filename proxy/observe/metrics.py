@@ -64,16 +64,23 @@ _NOBODYS_FAULT = frozenset({"cancelled", Outcome.CLIENT_GONE.value})
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """The connections open now, by side (app, upstream) and protocol; the HTTP/2 streams in flight now, by side; and
-    the HTTP/2 errors since the process began, by side and name of the code.
+    """The connections open now, by side (app, upstream) and protocol; the HTTP/2 streams in flight now, by side; the
+    HTTP/2 errors since the process began, by side and name of the code; and the idle connections that went to or came
+    from another process of redrive, by what happened to them (given, taken, returned).
     """
 
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
     streams: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    handed_over: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Wires) -> Wires:
-        return Wires(self.connections + other.connections, self.streams + other.streams, self.errors + other.errors)
+        return Wires(
+            self.connections + other.connections,
+            self.streams + other.streams,
+            self.errors + other.errors,
+            self.handed_over + other.handed_over,
+        )
 
 
 class Tally(dict[_Key, int]):

@@ -209,7 +209,7 @@ class Acceptor(web.Server):
     def handed_over(self, connection: Seat, to: Seat) -> None:
         """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
         self.dripping.pop(connection, None)
-        self.connection_limit.handed_over(connection, to)
+        self.connection_limit.replace(connection, to)
 
     def left(self, connection: Seat) -> None:
         """Forget a connection that is closed."""
@@ -449,6 +449,10 @@ class Acceptor(web.Server):
         if self._drip_timer is not None:
             self._drip_timer.cancel()
             self._drip_timer = None
+        self.end_giving()
+
+    def end_giving(self) -> None:
+        """Give no idle connection away any more, because this process closes the ones that it has."""
         self._drain.close()
 
     def drain(self, *, replaced: bool = False, giver: ConnectionGiver | None = None) -> None:

@@ -741,11 +741,14 @@ class AppConnection(ConnectionStream):
             limit = self.acceptor.connection_limit
             limit.leave(self)  # before the taker counts it, which would find no room at the limit else
             transport.pause_reading()
-            if giver.give(self._fd):
+            early = self._undecided or self._parser.leftover()
+            if giver.give(self._fd, early):
                 transport.abort()
-            else:
-                limit.come_back(self)
-                transport.resume_reading()
+                return
+            if not self._undecided and early:
+                self._parser.feed(early)
+            limit.come_back(self)
+            transport.resume_reading()
         elif self.plan is not None and self.is_silent(before):
             transport.close()
 
@@ -818,12 +821,10 @@ class AppConnection(ConnectionStream):
 
 
 def _is_bare(connection: AppConnection, transport: asyncio.Transport) -> bool:
-    """Whether a connection is between two requests and nothing but its socket, so that another process may go on with
-    it: no bytes in either direction are held here, and no request depends on an earlier one.
+    """Whether a connection is between two requests and nothing but its socket, and perhaps a part of the next head, so
+    that another process may go on with it: no other bytes are held here, and no request depends on an earlier one.
     """
-    holds = (
-        connection._parser.pending or connection._undecided or connection._buffer or transport.get_write_buffer_size()
-    )
+    holds = connection._buffer or transport.get_write_buffer_size()
     depends = connection.inside is not None or connection.has_pinned or connection.own or connection.exposure.named
     ends = connection._half_closed or connection.surplus or transport.is_closing()
     return connection.exchange is None and connection.since > 0 and not (holds or depends or ends)

@@ -8,6 +8,7 @@ at once in two processes, at least one sees the other, and at worst both are ref
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -98,6 +99,8 @@ class ConnectionLimit:
         self.half: dict[Seat, None] = {}  # those whose head has begun to come, slowest first; some are whole by now
         self.turn_away: Callable[[Seat], None] = _abort  # answers a connection for which there is no room at all
         self.cut_short: Callable[[Seat], None] = _abort  # answers a connection whose head was too slow
+        #: Idle connections that went to or came from another process, by what happened to them: given, taken, returned.
+        self.handed_over: Counter[str] = Counter()
         self._surplus = 0
         self._streams = 0  # streams in flight, beyond the first of each connection
         self._full_until = 0.0  # until then, no search for a connection to close
@@ -136,13 +139,25 @@ class ConnectionLimit:
         self.give_back(1)
         return False
 
+    def has_room(self, taken: int) -> bool:
+        """Whether one more connection can be served, besides `taken` ones that are about to enter, without another
+        being closed for it.
+        """
+        served = len(self.open) - self._surplus + self._streams + taken
+        held, surplus = self._elsewhere()
+        return self.can_hold(taken) and served + held - surplus < self.limit
+
+    def can_hold(self, taken: int) -> bool:
+        """Whether file descriptors are left for one more connection, besides `taken` ones that are about to enter."""
+        return len(self.open) + taken < self.most
+
     def give_back(self, places: int) -> None:
         """Subtract `places` HTTP/2 streams, which are over, from the count of streams that `take` has counted."""
         self._streams -= places
         if self.others is not None:
             self._publish()
 
-    def handed_over(self, connection: Seat, to: Seat) -> None:
+    def replace(self, connection: Seat, to: Seat) -> None:
         """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
         if connection in self.open:
             del self.open[connection]

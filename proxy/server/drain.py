@@ -19,8 +19,9 @@ from proxy.transport.clock import monotonic
 
 #: Seconds that a process that ends waits for the next request of an app that has connected, or has got its answer.
 SAYS_SECONDS = 0.5
-#: Seconds between looks at the connections that can be given away.
-_GIVE_SECONDS = 0.02
+#: Seconds between looks at the connections that can be given away; and how many times as long as a look the time until
+#: the next one is at least, since there may be thousands that can't be given: a look then takes some milliseconds.
+_GIVE_SECONDS, _TIMES_A_LOOK = 0.02, 25
 
 
 class Drain:
@@ -40,6 +41,7 @@ class Drain:
         self._rest = math.inf if replaced else SAYS_SECONDS
         if giver is not None:
             if self._giver is not None:
+                self._giver.give_for_good()
                 self._giver.close()
             self._giver = giver
         if self._timer is None:
@@ -51,21 +53,30 @@ class Drain:
         come.
         """
         before = monotonic() - self._rest
+        if self._giver is not None and self._giver.is_busy:
+            return True
         return any(not connection.is_silent(before) for connection in self._connections)
 
     def close(self) -> None:
-        """Cancel the timer, and close the giver's end."""
+        """Give the idle connections away for good, those that were sent back too, because this process closes what it
+        has.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._giver is not None:
-            self._giver.close()
-            self._giver = None
+        giver, self._giver = self._giver, None
+        if giver is not None:
+            giver.give_for_good()
+            for connection in list(self._connections):
+                connection.drained(monotonic() - self._rest, giver)
+            giver.close()
 
     def _look(self) -> None:
-        giver, before = self._giver, monotonic() - self._rest
+        giver, began = self._giver, monotonic()
+        before = began - self._rest
         if giver is not None:
             giver.try_again()
         for connection in list(self._connections):
             connection.drained(before, giver)
-        self._timer = self._loop.call_later(SAYS_SECONDS if giver is None else _GIVE_SECONDS, self._look)
+        pause = max(_GIVE_SECONDS, _TIMES_A_LOOK * (monotonic() - began))
+        self._timer = self._loop.call_later(SAYS_SECONDS if giver is None else min(SAYS_SECONDS, pause), self._look)

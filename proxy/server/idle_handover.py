@@ -1,14 +1,19 @@
 """Idle connections of apps, which go from a process that drains to the one that goes on in its place.
 
-Law: no byte is lost, and none is read twice. A connection is given away only between two requests, while this process
-holds nothing of it: no part of a head, no unsent answer, no TLS. Reading has stopped before; what the app sends from
-then on stays in the kernel, where the taker reads it. A connection that no process takes stays here, unchanged.
+Law: no byte is lost, and none is read twice. A connection is given away only between two requests. Reading has stopped
+before; what the app sends from then on stays in the kernel, where the taker reads it. The part of a head that has come
+goes along, and is read first. A connection that no process takes stays here, unchanged.
 
 Theory. An idle HTTP/1 connection is its socket, and nothing else: the listener by which it came is its local address,
 the app is its peer. The descriptor is sent as a packet of its own on a pair of unix sockets (SCM_RIGHTS), with one byte
-that says what it is. All workers of the old process write to one end, and all of the new process read from the other,
-so that no packet passes through a parent; whichever worker is awake first takes it. A giver closes its own descriptor
-after the kernel has taken the packet, so the connection never has no owner. The packets end when the last giver does.
+that says what it is, and the bytes of the head. All workers of the old process write to one end, and all of the new
+process read from the other, so that no packet passes through a parent; whichever worker is awake first takes it. A
+giver closes its own descriptor after the kernel has taken the packet, so the connection never has no owner. The packets
+end when the last giver does.
+
+A taker that is full at its limits sends the connection back, to any of the givers, which serves it and makes a pause
+before it gives more; only when no giver reads any more, the taker keeps it, and answers that there is no room. A giver
+that closes takes what has come back, and gives it away for good: from then on, nothing can be sent back.
 """
 
 from __future__ import annotations
@@ -16,16 +21,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from proxy.process import Background
 
-#: The byte that comes with the descriptor of an idle HTTP/1 connection; other bytes are for later releases.
+#: The byte that comes with the descriptor of an HTTP/1 connection; other bytes are for later releases.
 _IDLE = b"1"
+#: The most bytes of an unfinished head that go along: as many as a head has by default (`limits.header_bytes`).
+_EARLY = 64 * 1024
 #: The connections that are taken in one turn of the loop, so that other workers and calls have theirs.
 _AT_ONCE = 16
-#: Seconds until a process without room for more connections looks again.
-_PAUSE = 0.1
+#: Seconds until a process without room for more connections looks again; and until a process, one of whose connections
+#: was sent back, gives more away.
+_PAUSE, _LONG_PAUSE = 0.1, 1.0
+
+Make = Callable[[], asyncio.BaseProtocol]
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -33,112 +45,231 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
+class Room(Protocol):
+    """The room for connections in a process. `taken`: those that were taken and have no protocol yet."""
+
+    def can_hold(self, taken: int) -> bool:
+        """Whether the process has a descriptor for one more."""
+
+    def has_room(self, taken: int) -> bool:
+        """Whether the process can serve one more within its limits."""
+
+
 class ConnectionGiver:
-    """The side that gives idle connections away, on its end `sock` of a `pair`. `is_full`: the takers have no room now,
-    or have ended.
+    """The side that gives idle connections away, on its end `sock` of a `pair`. `make` makes the protocol of one that
+    is sent back; `counts`: connections by what happened to them (given, returned). `is_full`: the takers have no room
+    now, or have ended.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self._sock = sock
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make, counts: Counter[str]) -> None:
+        self._end = _End(loop, sock, make)
+        self._loop = loop
+        self._counts = counts
+        self._until = 0.0  # none is given before this time of the loop
         self.is_full = False
+        loop.add_reader(sock, self._take_back)
 
-    def give(self, descriptor: int) -> bool:
+    @property
+    def is_busy(self) -> bool:
+        """Whether connections were sent back that have no protocol yet."""
+        return self._end.beginning > 0
+
+    def give(self, descriptor: int, early: bytes = b"") -> bool:
         """Give a connection away by its descriptor, from which nothing may be read any more; the caller closes its own
-        copy then. Returns False if no process takes it now; then none is given until `try_again`.
+        copy then. `early`: the part of its next head that has come. Returns False if no process takes it now; then none
+        is given until `try_again`.
         """
-        try:
-            socket.send_fds(self._sock, [_IDLE], [descriptor])
-        except OSError:  # the takers are slow, or they have ended
-            self.is_full = True
+        if len(early) > _EARLY:
+            return False
+        self.is_full = not self._end.send(descriptor, early)
+        self._counts["given"] += not self.is_full
         return not self.is_full
 
     def try_again(self) -> None:
         """Try to give connections away again, after the takers had no room."""
+        self.is_full = self._loop.time() < self._until
+
+    def give_for_good(self) -> None:
+        """Let nothing be sent back any more, and give away again what was sent back before."""
+        with contextlib.suppress(OSError):
+            self._end.sock.shutdown(socket.SHUT_RD)  # for every process that has this end
+        with contextlib.suppress(BlockingIOError):
+            while (came := self._end.receive()) is not None:
+                sock, early = came
+                if self._end.send(sock.fileno(), early):
+                    sock.close()
+                else:
+                    self._end.serve(sock, early)
         self.is_full = False
 
     def close(self) -> None:
         """Close this end."""
-        self._sock.close()
+        self._end.close()
+
+    def _take_back(self) -> None:
+        try:
+            came = self._end.receive()
+        except BlockingIOError:  # another process took it
+            return
+        if came is None:  # the takers have ended
+            self._loop.remove_reader(self._end.sock)
+            return
+        self._counts["returned"] += 1
+        self._until = self._loop.time() + _LONG_PAUSE
+        self.is_full = True
+        self._end.serve(*came)
 
 
 class ConnectionTaker:
     """The side that takes idle connections, on its end `sock` of a `pair`. `make` makes the protocol of a connection;
-    `has_room`: whether this process can hold one more, given the number of those that were taken and have no protocol
-    yet.
+    `room`: whether this process can hold one more; `counts`: connections by what happened to them (taken).
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
-        make: Callable[[], asyncio.BaseProtocol],
-        has_room: Callable[[int], bool],
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make, room: Room, counts: Counter[str]
     ) -> None:
-        sock.setblocking(False)
+        self._end = _End(loop, sock, make)
         self._loop = loop
-        self._sock = sock
-        self._make = make
-        self._has_room = has_room
+        self._room = room
+        self._counts = counts
+        self._may_return = True  # a giver reads what is sent back, as far as is known
         self._timer: asyncio.TimerHandle | None = None
-        self._accepting = Background()
         self._listen()
 
     @property
     def is_busy(self) -> bool:
         """Whether connections were taken that have no protocol yet."""
-        return bool(self._accepting.tasks)
+        return self._end.beginning > 0
 
     def close(self) -> None:
         """Take the connections that wait, so that none is lost, and no more. The givers keep theirs."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._sock.fileno() < 0:
+        if self._end.sock.fileno() < 0:
             return
-        self._loop.remove_reader(self._sock)
         with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RD)  # for every process that has this end: giving fails from now on
+            self._end.sock.shutdown(socket.SHUT_RD)  # for every process that has this end: giving fails from now on
         with contextlib.suppress(BlockingIOError):
-            while self._take():
-                pass
-        self._sock.close()
+            while (came := self._end.receive()) is not None:
+                self._take(*came)
+        self._end.close()
 
     def _listen(self) -> None:
         self._timer = None
-        self._loop.add_reader(self._sock, self._take_some)
+        self._loop.add_reader(self._end.sock, self._take_some)
 
     def _take_some(self) -> None:
         for _ in range(_AT_ONCE):
-            if not self._has_room(
-                len(self._accepting.tasks)
-            ):  # without a free descriptor, the kernel would drop the connection
-                self._loop.remove_reader(self._sock)
+            taken = self._end.beginning
+            # Without a free descriptor, the kernel would drop the connection; a few are free for those sent back.
+            if not self._may_return and not self._room.can_hold(taken):
+                self._loop.remove_reader(self._end.sock)
                 self._timer = self._loop.call_later(_PAUSE, self._listen)
                 return
             try:
-                if not self._take():  # every giver has ended
-                    self.close()
-                    return
+                came = self._end.receive()
             except BlockingIOError:
                 return
+            if came is None:  # every giver has ended
+                self.close()
+                return
+            if self._room.has_room(taken) or not self._send_back(*came):
+                self._take(*came)
 
-    def _take(self) -> bool:
-        """Take a connection; return False if no more come. Raises BlockingIOError if none waits."""
-        try:
-            what, descriptors, _, _ = socket.recv_fds(self._sock, len(_IDLE), 1)
-        except BlockingIOError:
-            raise
-        except OSError:
-            return False
-        for descriptor in descriptors:
-            self._accepting.begin(self._accept(socket.socket(fileno=descriptor), what))
-        return bool(what)
+    def _take(self, sock: socket.socket, early: bytes) -> None:
+        self._counts["taken"] += 1
+        self._end.serve(sock, early)
 
-    async def _accept(self, sock: socket.socket, what: bytes) -> None:
-        if what != _IDLE:
+    def _send_back(self, sock: socket.socket, early: bytes) -> bool:
+        """Send a connection back to the givers, and return whether one takes it."""
+        self._may_return = self._may_return and self._end.send(sock.fileno(), early)
+        if self._may_return:
             sock.close()
-            return
+        return self._may_return
+
+
+class _End:
+    """The packets that go and come at one end of a pair, each with a connection, and the connections that begin here.
+    `make` makes the protocol of a connection.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._loop = loop
+        self._make = make
+        self._beginning = Background()
+        #: The number of connections that have come and have no protocol yet.
+        self.beginning = 0
+
+    def send(self, descriptor: int, early: bytes) -> bool:
+        """Send a connection, and the part of its next head that has come; return whether the kernel took it."""
+        try:
+            socket.send_fds(self.sock, [_IDLE, early], [descriptor])
+        except OSError:  # the other side is slow, or has ended
+            return False
+        return True
+
+    def receive(self) -> tuple[socket.socket, bytes] | None:
+        """Return a connection that has come, and the part of its next head that came with it; None if no more come.
+        Raises BlockingIOError if none waits.
+        """
+        while True:
+            try:
+                packet, descriptors, _, _ = socket.recv_fds(self.sock, len(_IDLE) + _EARLY, 1)
+            except BlockingIOError:
+                raise
+            except OSError:
+                return None
+            if not packet:
+                return None
+            for descriptor in descriptors:
+                sock = socket.socket(fileno=descriptor)
+                if packet.startswith(_IDLE):
+                    return sock, packet[len(_IDLE) :]
+                sock.close()
+
+    def serve(self, sock: socket.socket, early: bytes) -> None:
+        """Begin to serve a connection that has come."""
+        self.beginning += 1
+        self._beginning.begin(self._begin(sock, early))
+
+    def close(self) -> None:
+        """Close this end."""
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock)
+        self.sock.close()
+
+    async def _begin(self, sock: socket.socket, early: bytes) -> None:
         sock.set_inheritable(False)
         sock.setblocking(False)
-        with contextlib.suppress(OSError):  # the app has left meanwhile
-            await self._loop.connect_accepted_socket(self._make, sock)
+        arrival = _Arrival(self, early)
+        try:
+            await self._loop.connect_accepted_socket(lambda: arrival, sock)
+        except OSError:  # the app has left meanwhile
+            if not arrival.has_begun:
+                self.beginning -= 1
+
+    def begun(self) -> asyncio.BaseProtocol:
+        """Make the protocol of a connection that was beginning."""
+        self.beginning -= 1
+        return self._make()
+
+
+class _Arrival(asyncio.Protocol):
+    """The protocol that a connection has until its own has read the bytes that came with it, which are before those in
+    the kernel.
+    """
+
+    def __init__(self, end: _End, early: bytes) -> None:
+        self._end = end
+        self._early = early
+        self.has_begun = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.has_begun = True
+        protocol = self._end.begun()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if self._early and not transport.is_closing():
+            protocol.data_received(self._early)  # type: ignore[attr-defined]

@@ -370,6 +370,7 @@ class Workers:
         workers = list(self._all.values())
         self._say(Do("end"))
         await asyncio.gather(*(self._until_over(worker, seconds) for worker in workers))
+        self._gathered.take()
         await self._fleet.close()
         self._beside.cancel()
         self._slots.close()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from clients import with_aiohttp
 from support.process import Redrive
 from support.scripted import Upstream, answer
 from test_take_over import event, offered_by, successor
@@ -237,3 +238,152 @@ async def test_idle_connections_go_to_the_next_worker(tmp_path: Path) -> None:
             for app in apps:
                 assert is_kept(await app.call())
         assert not any(line["event"] == "worker" for line in running.lines)
+
+
+async def test_a_part_of_a_head_goes_over_with_its_connection(tmp_path: Path) -> None:
+    """So that a client that never sends the rest does not keep the old process until `drain` has run out."""
+    listen = LISTEN.format(2) + "drain: 10m\n"
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen) as before,
+    ):
+        apps = [await App.to(before) for _ in range(6)]
+        request = b"GET /a/x HTTP/1.1\r\nHost: localhost\r\nx: y\r\n\r\n"
+        for app in apps[3:]:
+            assert is_kept(await app.call())
+        cuts = (1, 4, 20, 3, 30, len(request) - 1)
+        for app, cut in zip(apps, cuts, strict=True):
+            app.writer.write(request[:cut])
+        async with (
+            successor(before, tmp_path, config(upstream), listen) as two,
+            successor(two, tmp_path, config(upstream), listen),
+        ):
+            assert (await before.ended(), await two.ended()) == (0, 0)
+            for app, cut in zip(apps, cuts, strict=True):
+                app.writer.write(request[cut:])
+                assert is_kept(await app.answered())
+                assert is_kept(await app.call())
+
+
+@pytest.mark.parametrize(("first", "then"), [(1, 1), (2, 2)])
+async def test_a_full_successor_sends_them_back(tmp_path: Path, first: int, then: int) -> None:
+    """The old process answers the next call of those, and closes them with the answer."""
+    listen, few = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ndrain: 10m\nworkers: {}\n", "limits: {{connections: 4}}\n"
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen.format(first)) as before,
+    ):
+        apps = [await App.to(before) for _ in range(12)]
+        for app in apps:
+            assert is_kept(await app.call())
+        async with successor(before, tmp_path, config(upstream), (listen + few).format(then)) as after:
+            await over(after, "taken", 4)
+            answers = [await app.call() for app in apps]
+            assert [head[:13] for head in answers] == [b"HTTP/1.1 200 "] * len(apps)
+            assert sum(is_kept(head) for head in answers) == 4
+            assert await before.ended() == 0
+            ended = await event(before, "ended")
+            assert (ended["calls_cut"], ended["connections_handed_over"]) == (0, 4)
+
+
+async def over(running: Redrive, what: str, connections: int) -> None:
+    """Until so many connections have been given, taken or sent back, as the metrics have it."""
+    row = f'redrive_connections_handed_over_total{{what="{what}"}} {connections}.0'
+    while row not in (await with_aiohttp("GET", f"{running.admin}/metrics")).body.decode():
+        pass
+
+
+async def test_tls_and_tunnels_stay_and_http2_is_told_to_go(tmp_path: Path) -> None:
+    """A blind tunnel goes on in the old process until it ends; an HTTP/2 connection gets GOAWAY."""
+    listen = LISTEN.format(1) + "drain: 10m\n"
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen) as before,
+    ):
+        tunnel, http2 = await App.to(before), await App.to(before)
+        target = f"127.0.0.1:{upstream.port}"
+        tunnel.writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        assert (await tunnel.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        http2.writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+        while (await frame(http2.reader))[0] != 4:
+            pass
+        async with successor(before, tmp_path, config(upstream), listen):
+            while (await frame(http2.reader))[0] != 7:  # GOAWAY
+                pass
+            tunnel.writer.write(f"GET /a/x HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+            assert (await tunnel.answered()).startswith(b"HTTP/1.1 200 ")
+            tunnel.writer.close()
+            assert await before.ended() == 0
+
+
+async def frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """The type and the payload of an HTTP/2 frame."""
+    head = await reader.readexactly(9)
+    return head[3], await reader.readexactly(int.from_bytes(head[:3]))
+
+
+async def test_a_request_written_in_the_very_moment_is_answered_once(tmp_path: Path) -> None:
+    """Apps that write each request a byte at a time while their connections change processes over and over."""
+    listen, done = LISTEN.format(2) + "drain: 10m\n", asyncio.Event()
+
+    async def app(running: Redrive, number: int) -> int:
+        calls, connection = 0, await App.to(running)
+        while not done.is_set() or calls == 0:
+            for byte in f"GET /a/{number}.{calls} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode():
+                connection.writer.write(bytes((byte,)))
+                await asyncio.sleep(0)
+            head = await connection.answered()
+            assert head.startswith(b"HTTP/1.1 200 "), head
+            calls += 1
+            if not is_kept(head):
+                connection = await App.to(running)
+        return calls
+
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen) as running,
+    ):
+        apps = [asyncio.create_task(app(running, number)) for number in range(8)]
+        await upstream.until(20)
+        for _ in range(3):
+            before = len(running.lines)
+            running.signal(signal.SIGUSR2)
+            assert await running.line(lambda line: line["event"] == "rolled", before)
+        done.set()
+        calls = await asyncio.gather(*apps)
+        assert len(upstream.requests) == sum(calls)
+        assert {request.target for request in upstream.requests} == {
+            f"/{number}.{call}" for number, count in enumerate(calls) for call in range(count)
+        }
+
+
+async def test_a_successor_that_dies_while_it_takes_loses_only_what_it_has(tmp_path: Path) -> None:
+    """What it had not taken stays with the old process, which answers the next call there."""
+    listen = LISTEN.format(2) + "drain: 10m\n"
+    async with (
+        asyncio.timeout(SECONDS),
+        Upstream(answer(200, b"whole")) as upstream,
+        Redrive(tmp_path, config(upstream), listen=listen) as before,
+    ):
+        asked = await asyncio.to_thread(offered_by, before)
+        apps = [await App.to(before) for _ in range(MANY)]
+        for app in apps:
+            assert is_kept(await app.call())
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            asked._peer.say({"serving": True}, theirs.fileno())
+        await event(before, "draining")
+        (_, (one,), *_) = await asyncio.to_thread(socket.recv_fds, ours, 1, 1)
+        ours.close()  # what waits in the queue ends with it
+        socket.close(one)
+        answers = [await app.call() for app in apps]
+        lost = sum(head == b"" for head in answers)
+        assert lost < MANY
+        assert all(b"connection: close" in head.lower() for head in answers if head)
+        assert await before.ended() == 0
+        for each in asked.sockets:
+            each.sock.close()
