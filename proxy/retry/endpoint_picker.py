@@ -63,8 +63,9 @@ class EndpointPicker:
 
     def prefer(self, state: State, now: float, waits: Callable[[str], float]) -> int | None:
         """The number of the endpoint to use: of those that would not hold the call, the best by `Endpoints.best`; if
-        all would, the one that is free first. None if every breaker is open. `state`: the call's state, which shows the
-        endpoints in use; `waits` returns the seconds for which the endpoint with a given label would hold the call.
+        all would, the one that is free first and, of several, the first by `Endpoints.rank`. None if every breaker is
+        open. `state`: the call's state, which shows the endpoints in use; `waits` returns the seconds for which the
+        endpoint with a given label would hold the call.
         """
         self._turn = ()
         if self.only is not None:
@@ -77,7 +78,8 @@ class EndpointPicker:
         if free:
             best, self._turn = self.endpoints.best(free, self._avoided(state), now, least=self._least)
             return best
-        return min(able, key=lambda index: held[index])
+        avoid = self._avoided(state)  # one delay may hold all endpoints, and the retry goes elsewhere even so
+        return min(able, key=lambda index: (held[index], *self.endpoints.rank(index, avoid, now)))
 
     def is_left(self, now: float, waits: Callable[[str], float]) -> bool:
         """Whether there is an endpoint at which the call has not failed, and which would not hold it. `waits`: the
