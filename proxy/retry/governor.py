@@ -178,11 +178,22 @@ class Governor:
         return wait
 
     def move(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> None:
-        """Let the call wait in the lanes of this endpoint from now on, and leave those of the endpoint before."""
-        if caller.endpoint != endpoint:
-            if waiter in self._in:
-                self.leave(waiter, now)
-            caller.endpoint = endpoint
+        """Let the call wait in the lanes of this endpoint from now on, and leave those of the endpoint before. It keeps
+        its place in the lanes that are for both.
+        """
+        if caller.endpoint == endpoint:
+            return
+        caller.endpoint = endpoint
+        before = self._in.pop(waiter, ())
+        if before:
+            here = [lane for _, lane in self._lanes_of(caller)]
+            kept = tuple([lane for lane in before if lane in here])
+            if kept:
+                self._in[waiter] = kept
+            left = [lane for lane in before if lane not in here]
+            for lane in left:
+                lane.leave(waiter, now)
+            self._look(left, now)
 
     @staticmethod
     def _applies(holds: str, caller: Caller) -> bool:
