@@ -50,7 +50,7 @@ class Rates:
                 gate.stand(waiter, price, now)  # this bucket has the tokens, so that it rejects no call
                 continue
             if gate.rejects:
-                gate.bucket.lacks(now)
+                gate.bucket.lacks(now, price)
             at = gate.join(waiter, now, price)
             if at == REJECTED:
                 self.leave(waiter, now)
@@ -58,7 +58,7 @@ class Rates:
             latest = max(latest, at)
         for gate, price in prices:
             if not gate.rejects and not _has(gate, waiter, price, now):
-                gate.bucket.lacks(now)
+                gate.bucket.lacks(now, price)
         return latest
 
     def _stand(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> None:

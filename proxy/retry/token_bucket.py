@@ -79,9 +79,9 @@ class TokenBucket:
         """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
         return ""
 
-    def lacks(self, now: float) -> None:
-        """Note that a call waits for more tokens than are here. Does nothing in this process; a bucket outside it then
-        asks its store for tokens.
+    def lacks(self, now: float, tokens: float = 1.0) -> None:
+        """Note that a call needs `tokens` tokens, which are more than are here. Does nothing in this process; a bucket
+        outside it then asks its store for tokens.
         """
 
     def paid_with(self, others: Iterable[TokenBucket]) -> None:

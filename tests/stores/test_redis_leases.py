@@ -260,6 +260,22 @@ class TestRate:
         assert gate.ask(Waiter(), one.now) == REJECTED
         assert not gate.queue
 
+    async def test_a_bucket_that_has_tokens_rejects_nobody(self, redis_server: RedisServer, sidecars: Make) -> None:
+        """A process with a part of the rate asks for what it has not leased yet, at each call that lacks a token."""
+        one = sidecars(redis_server)
+        policy = policy_of(replace(self.SPEC, rate=1.0, burst=10, when_empty="reject"))
+        gate = one.registry.scope(policy, REQUEST, one.now).rate
+        assert gate is not None
+        granted = 0
+        for _ in range(14):
+            waiter = Waiter()
+            at = gate.ask(waiter, one.now)
+            if one.now < at < REJECTED:
+                await one.trip()
+                at = gate.ask(waiter, one.now)
+            granted += at <= one.now
+        assert granted == 10
+
     async def test_an_unused_token_comes_back(self, redis_server: RedisServer, sidecars: Make) -> None:
         one, other = sidecars(redis_server), sidecars(redis_server)
         bucket, seen = one.bucket(self.SPEC), other.bucket(self.SPEC)

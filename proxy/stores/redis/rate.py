@@ -156,11 +156,11 @@ class RedisRate(LeasedBucket, RateBucket):
             if price > self.capacity or self._runs_low(now):
                 self._soon(now)
             return True
-        self.lacks(now)
+        self.lacks(now, price)
         return False
 
-    def lacks(self, now: float) -> None:
-        """Ask Redis for tokens, if it may have some, because a call needs more than the lease has."""
+    def lacks(self, now: float, tokens: float = 1.0) -> None:
+        """Ask Redis for tokens, if it may have some, because a call needs `tokens` tokens, more than the lease has."""
         if self.store.out or (self._beside and not self.gate.rejects and not self._awaited()):
             return
         self._used_at = now
@@ -174,7 +174,9 @@ class RedisRate(LeasedBucket, RateBucket):
             if now - self.heard_at <= max(pause, self._step):
                 if not self.gate.rejects:
                     self._soon(self.heard_at + self._step)
-                return
+                    return
+                if self._pool_heard + lease.left < min(tokens, self.capacity):
+                    return  # else the bucket has what the call needs, and the call must not be rejected
         elif now - self.heard_at <= pause and self._pool_heard + self.rate * REPORT_PAUSE < 1:
             return
         self.gate.asking = True  # no call is refused before the reply
