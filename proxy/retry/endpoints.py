@@ -193,9 +193,9 @@ class Endpoints:
         return max(others, key=lambda index: self._standing[index] + shares[index].weight), here
 
     def rank(self, index: int, avoid: Collection[int], now: float) -> tuple[bool, int, bool]:
-        """What puts the endpoint with the number `index` before others (the smaller first), but for the turns, which
-        change while a call waits: whether it is passed over because it refuses connections, its priority, and whether
-        it is one of those to `avoid`.
+        """Return the order of the endpoint with the number `index` among others, but for the turns, which change while
+        a call waits (the smaller goes first): whether it is passed over because it refuses connections, its priority,
+        and whether it is one of those to `avoid`.
         """
         refuses = self._penalties[index].until > now or self._elsewhere[index] > now
         return refuses, self.shares[index].priority, index in avoid
