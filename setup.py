@@ -51,6 +51,8 @@ MODULES = [
     "proxy.observe.sink",
     "proxy.retry.actions",
     "proxy.retry.admission",
+    "proxy.retry.app_buckets",
+    "proxy.retry.app_parts",
     "proxy.retry.at_once",
     "proxy.retry.attempt_record",
     "proxy.retry.backoff",

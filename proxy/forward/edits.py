@@ -9,6 +9,7 @@ from __future__ import annotations
 from proxy.forward.headers import CallEnd, answer_fields, answers_plainly, attempt_fields, is_plain
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.policy import Policy
+from proxy.wire.field_names import ANSWER_MERELY_CUT, REQUEST_MERELY_CUT
 from proxy.wire.fields import FEW, NO_NAMES, FieldBlock, needle
 from proxy.wire.head import RequestHead
 
@@ -29,20 +30,25 @@ class Edits:
         answer = answer_fields(policy, None, CallEnd(Outcome.SUCCESS, 1, grpc=False))
         self.to_requests = request.lines()
         self.to_answers = answer.lines()
-        self._cut = request.names()
+        # Every head leaves out the fields that are merely cut; named here, they would cost each head a search.
+        self._cut = request.names() - REQUEST_MERELY_CUT
         self._is_short = len(self._cut) <= FEW
         self._from_requests = _marks(self._cut)
-        self._from_answers = _marks(answer.names())
+        self._from_answers = _marks(answer.names() - ANSWER_MERELY_CUT)
 
     def from_request(self, head: RequestHead) -> frozenset[bytes]:
-        """The lower-case names of the fields to remove from a request with this head; some of them may not be in it."""
+        """The lower-case names of the fields to remove from a request with this head, beside those that are never
+        forwarded; some of them may not be in it.
+        """
         # Compiled code leaves the lines out as it copies such a head: a search for them before would be a second one.
         if self._is_short and head.scanned:
             return self._cut
         return _found(self._from_requests, head)
 
     def from_answer(self, head: FieldBlock) -> frozenset[bytes]:
-        """The lower-case names of the fields to remove from an answer with this head."""
+        """The lower-case names of the fields to remove from an answer with this head, beside those that are never
+        forwarded.
+        """
         return _found(self._from_answers, head)
 
 

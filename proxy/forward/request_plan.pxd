@@ -12,7 +12,6 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 cdef class Naming:
     cdef public tuple fields
 
-    @cython.locals(raw=bytes, known=bytes)
     cpdef bint is_same(self, Asking head, Asking like) except -1
 
 

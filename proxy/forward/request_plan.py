@@ -64,11 +64,7 @@ class Naming:
         """Whether a request with this head has these values in the fields that name its app, so that its app is the
         same. `like`: the head of a request that has them.
         """
-        if not (head.is_http2 or like.is_http2):
-            raw, known = head.raw, like.raw
-            if raw[raw.find(b"\n") :] == known[known.find(b"\n") :]:  # all their lines are the same
-                return True
-        return self._names(head)
+        return head.has_lines_of(like) or self._names(head)
 
     def _names(self, head: RequestHead) -> bool:
         """Whether the fields that name the app have these values, field by field."""

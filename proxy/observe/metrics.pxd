@@ -59,6 +59,10 @@ cdef class Metrics:
 cdef Py_ssize_t _slot(double seconds) except -1
 
 
+@cython.locals(own=Series)
+cdef _count_app(Series series, CallRecord call)
+@cython.locals(own=Series)
+cdef Series _of_app(Series series, str app)
 @cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long)
 cdef _count_history(Series series, CallRecord call, records, bint is_over=*)
 cdef _count_first_byte(Series series, AttemptRecord record)

@@ -49,51 +49,48 @@ def parts_of(spec: QuotaSpec, level: float) -> AppParts:
 class PartedQuota(QuotaBucket):
     """A quota of which each app has a part. `place`, in all methods, is the number of an app among the parts."""
 
-    __slots__ = ("_latest", "_views", "parts")
+    # Methods of the base class are called by its name, since compiled code goes through the interpreter for `super()`.
+
+    __slots__ = ("_latest", "_latest_app", "_views", "parts")
 
     def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
-        super().__init__(spec, instead_of=instead_of, now=now)
+        QuotaBucket.__init__(self, spec, instead_of=instead_of, now=now)
         self.parts = parts_of(spec, self._level)
         self._views: dict[NamedApp, Bucket] = {}
-        self._latest: tuple[NamedApp | None, Bucket] = None, self  # the app that called last, and its view
+        self._latest_app: NamedApp | None = None  # the app that called last
+        self._latest: Bucket = self  # and its view
 
     def of_app(self, app: NamedApp) -> Bucket:
-        known, view = self._latest
-        if known is not app:  # the same object, whose hash would take longer than all else here
-            view = app_view(self._views, self, app)
-            self._latest = app, view
-        return view
+        if self._latest_app is not app:  # the same object, whose hash would take longer than all else here
+            self._latest = app_view(self._views, self, app)
+            self._latest_app = app
+        return self._latest
 
     def state(self) -> tuple[float, ...]:
         """The state as numbers: first that of the whole bucket, then that of its parts."""
-        return (*super().state(), *self.parts.state())
+        return (*QuotaBucket.state(self), *self.parts.state())
 
     def restore(self, state: tuple[float, ...]) -> None:
         """Take over a state that `state` has returned, of this object or of another with the same definition."""
-        super().restore(state[:4])
+        QuotaBucket.restore(self, state[:4])
         self.parts.restore(state[4:])
 
     def _advance(self, now: float) -> None:
         before = self._level
-        super()._advance(now)
+        QuotaBucket._advance(self, now)
         self.parts.refilled(before, self._level)
 
     def _put_back(self, price: float, now: float) -> None:
         before = self.level(now)
-        super()._put_back(price, now)
+        QuotaBucket._put_back(self, price, now)
         self.parts.refilled(before, self._level)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         before = self.level(now)
-        super().succeeded(last_price, now)
+        QuotaBucket.succeeded(self, last_price, now)
         self.parts.refilled(before, self._level)
 
-    def refund(self, last_price: float | None) -> float:
-        """The tokens that a success earns; `last_price`: what the last retry paid, None if there was none."""
-        return self._refund if last_price is None or self.spec.flat_refund else last_price
-
     def came(self, place: int, now: float) -> None:
-        """Note that the app with the number `place` makes a call."""
         self.parts.came(place, now)
         self.begin(now)
 
@@ -126,6 +123,9 @@ class PartedQuota(QuotaBucket):
         self._level = min(self.capacity, self.level(now) + tokens)
         self.parts.earned(place, tokens, self._level)
 
+    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
+        self.earn_for(place, self._refund if last_price is None or self.spec.flat_refund else last_price, now)
+
     def charge_for(self, place: int, low: bool, now: float) -> float:
         """Charge a call that is the own retry of the app with the number `place`: a retry's price, or what the app may
         spend if that is less. `low`: the call has low priority. Returns the tokens that were taken.
@@ -157,9 +157,6 @@ class SpentByApps(Protocol):
         alone decides.
         """
 
-    def refund(self, last_price: float | None) -> float:
-        """The tokens that a success earns. `last_price`: what the last retry paid, None if there was none."""
-
     def came(self, place: int, now: float) -> None:
         """Note that the app with the number `place` makes a call."""
 
@@ -176,6 +173,11 @@ class SpentByApps(Protocol):
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
         """Put back tokens that the app with the number `place` earned, or got back."""
+
+    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
+        """Refund a call of the app with the number `place` that succeeded. `last_price`: what its last retry paid, None
+        if it was not retried.
+        """
 
     def charge_for(self, place: int, low: bool, now: float) -> float:
         """Charge a call that is the own retry of the app with the number `place`. `low`: the call has low priority.
@@ -235,7 +237,7 @@ class AppQuota(Bucket):
         self.whole.earn_for(self._place, price, now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        self.whole.earn_for(self._place, self.whole.refund(last_price), now)
+        self.whole.succeeded_for(self._place, last_price, now)
 
     def charge_app_retry(self, now: float) -> float:
         return self.whole.charge_for(self._place, self._low, now)

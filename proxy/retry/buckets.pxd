@@ -12,6 +12,9 @@ cdef class Bucket:
     cpdef charge_app_retry(self, double now)
     cpdef app_succeeded(self, charged, double now)
     cpdef share(self, double now)
+    cpdef Bucket of_app(self, app)
+    cpdef came(self, Py_ssize_t place, double now)
+    cpdef succeeded_for(self, Py_ssize_t place, last_price, double now)
 
 
 cdef class QuotaBucket(Bucket):

@@ -123,6 +123,18 @@ class Bucket:
         """The bucket as the calls of this app spend it."""
         return self
 
+    def came(self, place: int, now: float) -> None:
+        """Count a call that begins, of the app with the number `place` among the bucket's parts; a bucket without parts
+        counts it like any other call.
+        """
+        self.begin(now)
+
+    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
+        """Refund a call that succeeded, of the app with the number `place` among the bucket's parts. `last_price`: what
+        its last retry paid, None if it was not retried. A bucket without parts refunds it like any other call.
+        """
+        self.succeeded(last_price, now)
+
     def spendable(self, now: float) -> float:
         """The tokens that may be spent now: the level; of a bucket as one app spends it (`of_app`), what that app may
         spend.

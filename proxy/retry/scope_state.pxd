@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
 from proxy.retry.governor cimport Governor
@@ -31,5 +33,6 @@ cdef class ScopeState:
     cdef public bint marked
 
     cpdef bint admits(self, double now) except -1
+    @cython.locals(bucket=Bucket)
     cpdef Bucket used_bucket(self, app)
     cpdef caller(self, Request request)

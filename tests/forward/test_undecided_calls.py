@@ -123,6 +123,10 @@ EDITS = {
     },
     "remove": {"request_headers": HeaderEdits(remove=frozenset({"x-team", "accept", "host"}))},
     "remove from answers": {"response_headers": HeaderEdits(remove=frozenset({"server", "x-none"}))},
+    "remove what is cut anyway": {
+        "request_headers": HeaderEdits(remove=frozenset({"x-team", "proxy-authorization", "x-attempt-count"})),
+        "response_headers": HeaderEdits(remove=frozenset({"x-attempt-count"})),
+    },
     "counts": {"attempt_headers": frozenset({"grpc", "aws", "envoy"})},
     "without via": {"via": False, "request_headers": HeaderEdits(set=(("X-Team", "ours"),))},
     "with a credential": {

@@ -359,3 +359,11 @@ def test_trailers_lose_what_belongs_to_a_hop() -> None:
     plain = head_of(request("POST / HTTP/1.1", "Transfer-Encoding: chunked"))
     assert left(plain.trailers_to_send(trailer_fields(b"A: b\r\n"))) == b"A: b\r\n"
     assert plain.trailers_to_send(trailer_fields(b"Te: b\r\n")) is None
+
+
+def test_heads_with_the_same_field_lines_say_so() -> None:
+    head = head_of(request("GET /a HTTP/1.1", "X-App: web", "A: 1"))
+    other = head_of(request("POST /longer?q HTTP/1.1", "X-App: web", "A: 1"))
+    assert head.has_lines_of(head) and head.has_lines_of(other) and other.has_lines_of(head)
+    for fields in (("X-App: web", "A: 2"), ("X-App: web",), ("A: 1", "X-App: web"), ("x-app: web", "A: 1"), ()):
+        assert not head.has_lines_of(head_of(request("GET /a HTTP/1.1", *fields)))

@@ -130,11 +130,11 @@ class RedisQuota(LeasedBucket, Bucket):
             self._soon(now + self._earned_pause)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        refund = self.refund(last_price)
+        refund = self._refund(last_price)
         if refund:
             self.give_back(refund, now)
 
-    def refund(self, last_price: float | None) -> float:
+    def _refund(self, last_price: float | None) -> float:
         """The tokens that a success earns; `last_price` is what its last retry paid, None if it was not retried."""
         return self.spec.success_refund if last_price is None or self.spec.flat_refund else last_price
 
@@ -157,9 +157,11 @@ class RedisQuota(LeasedBucket, Bucket):
         return app_view(self._views, self, app) if self.spec.apps else self
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app with the number `place` makes a call."""
         self.begin(now)
         self.parts.came(place, now)
+
+    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
+        self.earn_for(place, self._refund(last_price), now)
 
     def available(self, place: int, low: bool, now: float) -> float:
         """The tokens that the app with the number `place` may spend now. `low`: its call has low priority, and gets

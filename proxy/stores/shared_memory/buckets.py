@@ -92,7 +92,9 @@ class SharedPartedQuota(PartedQuota):
     _earn_for = exclusive(PartedQuota.earn_for)
 
     def came(self, place: int, now: float) -> None:
-        """Note that the app with the number `place` makes a call, at most once a second in each process."""
+        """Count a call that begins, of the app with the number `place`; that the app makes calls is noted at most once
+        a second in each process.
+        """
         if now - self._noted.get(place, -math.inf) >= _NOTED_EVERY:
             self._noted[place] = now
             self._note(place, now)

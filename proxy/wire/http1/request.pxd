@@ -1,5 +1,5 @@
 from proxy.wire.http1.slow_path cimport Head
-from proxy.wire.http1.splice cimport splice, splice_without
+from proxy.wire.http1.splice cimport may_drop, same_lines, splice, splice_without
 
 
 cdef class RequestHead(Head):
@@ -13,6 +13,7 @@ cdef class RequestHead(Head):
     cdef public tuple _kept
 
     cpdef _locate(self)
+    cpdef bint has_lines_of(self, RequestHead other) except -1
     cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body)
     cpdef bytes message_without(self, frozenset drop, bytes target, bytes host, bytes add)
     cpdef bytes _simple_fields(self, bytes host)

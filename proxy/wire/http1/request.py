@@ -28,7 +28,7 @@ from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.slow_path import Head
 
 if CORE == "compiled":
-    from proxy.wire.http1.splice import splice, splice_without
+    from proxy.wire.http1.splice import may_drop, same_lines, splice, splice_without
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
@@ -204,6 +204,17 @@ class RequestHead(Head):
         """Whether NTLM or Negotiate is used, so that its connection upstream belongs to this app connection alone."""
         return b"authorization" in self.specials
 
+    def has_lines_of(self, other: RequestHead) -> bool:
+        """Whether this head has the same field lines as `other`, octet for octet; False too if one of them came on
+        HTTP/2, where a comparison of single fields costs less.
+        """
+        if self.scanned and other.scanned:
+            return same_lines(self.raw, self.edges, other.raw, other.edges)
+        if self.is_http2 or other.is_http2:
+            return False
+        raw, known = self.raw, other.raw
+        return raw[raw.find(b"\n") :] == known[known.find(b"\n") :]
+
     def render(
         self,
         *,
@@ -255,7 +266,7 @@ class RequestHead(Head):
         out; `target` and `host`: sent instead of what came, None to send what came; `add`: lines to add, each with its
         CRLF.
         """
-        if not (self.scanned and drop.isdisjoint(_PLACED)):
+        if not (self.scanned and may_drop(drop)):
             return self.render(target=target, host=host, drop=drop, add=add)
         if not self.simple:
             drop |= REQUEST_CUT.intersection(self.specials) - _PLACED

@@ -9,3 +9,5 @@ cdef struct Edges:
 
 cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, bytes body)
 cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add)
+cpdef bint may_drop(frozenset drop) except -1
+cpdef bint same_lines(bytes raw, Edges edges, bytes known, Edges others) except -1

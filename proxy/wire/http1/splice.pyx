@@ -4,7 +4,50 @@ result is what `render` of the heads returns.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcmp, memcpy
+
+#: The names that were last to be left out, which are those of one policy for many heads in a row; the same in a list;
+#: the first letters of all of them, a bit each; and whether lines of these names can be left out here.
+cdef frozenset _dropped = frozenset()
+cdef list _names = []
+cdef unsigned int _letters = 0
+cdef bint _may_drop = True
+
+
+cdef bint learn_names(frozenset drop) except -1:
+    """Keep these names for the heads that follow."""
+    global _dropped, _names, _letters, _may_drop
+    cdef bytes name
+    cdef list names = []
+    cdef unsigned int letters = 0
+    for name in drop:
+        if name:
+            names.append(name)
+            letters |= 1U << (name[0] & 31)
+    _dropped, _names, _letters = drop, names, letters
+    _may_drop = b"connection" not in drop and b"host" not in drop
+    return True
+
+
+cpdef bint may_drop(frozenset drop) except -1:
+    """Whether `splice_without` can leave out lines of these lower-case names: Connection and Host have places of their
+    own in a head.
+    """
+    if drop is None:
+        raise TypeError("names are a set")
+    if drop is not _dropped:
+        learn_names(drop)
+    return _may_drop
+
+
+cpdef bint same_lines(bytes raw, Edges edges, bytes known, Edges others) except -1:
+    """Whether two heads, with these edges, have the same field lines, octet for octet."""
+    if raw is None or known is None:
+        raise TypeError("a head is made of bytes")
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(raw) - edges.first
+    if not (0 <= edges.first and 0 <= others.first and 0 <= size == PyBytes_GET_SIZE(known) - others.first):
+        return False
+    return not memcmp(PyBytes_AS_STRING(raw) + edges.first, PyBytes_AS_STRING(known) + others.first, size)
 
 
 cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, bytes body):
@@ -13,10 +56,16 @@ cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, 
     """
     if raw is None or add is None or body is None:
         raise TypeError("a head is made of bytes")
+    return spliced(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw), edges, target, host, add, body)
+
+
+cdef bytes spliced(
+    const char *text, Py_ssize_t whole, Edges edges, bytes target, bytes host, bytes add, bytes body
+):
+    """`splice` of the head of `whole` octets at `text`."""
     cdef Py_ssize_t cut = edges.cut, at = edges.host, start = 0, line = 0
-    cdef Py_ssize_t end = PyBytes_GET_SIZE(raw) - 2
+    cdef Py_ssize_t end = whole - 2
     cdef Py_ssize_t more = PyBytes_GET_SIZE(add), after = PyBytes_GET_SIZE(body)
-    cdef const char *text = PyBytes_AS_STRING(raw)
     cdef const char *space
     cdef Py_ssize_t size = end - (edges.cut_end - cut) + more + 2 + after
     cdef bytes out
@@ -61,14 +110,17 @@ cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, 
 
 cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add):
     """The same without the lines whose lower-case names are in `drop`, which names neither Connection nor Host."""
-    if raw is None or drop is None:
+    if raw is None or drop is None or add is None:
         raise TypeError("a head is made of bytes")
+    if drop is not _dropped:
+        learn_names(drop)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(raw), start = 0, at = edges.first, after = 0
     cdef Py_ssize_t end = size - 2
     cdef const char *text = PyBytes_AS_STRING(raw)
     cdef const char *line_end
     cdef Edges moved = edges
-    cdef list names = list(drop)
+    cdef list names = _names
+    cdef unsigned int letters = _letters
     cdef bytes left = PyBytes_FromStringAndSize(NULL, size)
     cdef char *begin = PyBytes_AS_STRING(left)
     cdef char *to = begin
@@ -79,7 +131,7 @@ cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target,
         if line_end == NULL:
             raise ValueError("a line without an end")
         after = line_end - text + 1
-        if is_named(text + at, after - at, names):
+        if letters >> (text[at] & 31) & 1 and is_named(text + at, after - at, names):
             to = copied(to, text, start, at)
             start = after
             if edges.cut > at:
@@ -90,9 +142,9 @@ cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target,
                 moved.host_end -= after - at
         at = after
     if not start:
-        return splice(raw, edges, target, host, add, b"")
+        return spliced(text, size, edges, target, host, add, b"")
     to = copied(to, text, start, size)
-    return splice(left[:to - begin], moved, target, host, add, b"")
+    return spliced(begin, to - begin, moved, target, host, add, b"")
 
 
 cdef inline bint is_named(const char *line, Py_ssize_t size, list names) except -1:

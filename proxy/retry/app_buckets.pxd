@@ -1,0 +1,34 @@
+from proxy.retry.app_parts cimport AppParts
+from proxy.retry.buckets cimport Bucket, BudgetBucket, QuotaBucket
+
+
+cdef class PartedQuota(QuotaBucket):
+    cdef public AppParts parts
+    cdef public dict _views
+    cdef public object _latest_app
+    cdef public Bucket _latest
+
+    cpdef available(self, Py_ssize_t place, bint low, double now)
+    cpdef affords_for(self, Py_ssize_t place, bint low, price, double now)
+    cpdef bint take_for(self, Py_ssize_t place, bint low, price, double now) except -1
+    cpdef earn_for(self, Py_ssize_t place, tokens, double now)
+    cpdef charge_for(self, Py_ssize_t place, bint low, double now)
+
+
+cdef class AppQuota(Bucket):
+    cdef public Bucket whole
+    cdef public str name
+    cdef public Py_ssize_t _place
+    cdef public bint _low
+
+
+cpdef Bucket app_view(dict views, whole, app)
+
+
+cdef class PartedBudget(BudgetBucket):
+    cdef public dict _views
+
+
+cdef class AppBudget(Bucket):
+    cdef public Bucket own
+    cdef public Bucket whole
