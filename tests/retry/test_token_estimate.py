@@ -127,6 +127,20 @@ def events(*documents: Any) -> bytes:
             {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 6, "thoughtsTokenCount": 4}},
             (5, 10),
         ),
+        (
+            "google",
+            {
+                "usage": {
+                    "total_input_tokens": 5,
+                    "total_cached_tokens": 3,
+                    "total_tool_use_tokens": 2,
+                    "total_output_tokens": 6,
+                    "total_thought_tokens": 4,
+                    "total_tokens": 17,
+                }
+            },
+            (7, 10),
+        ),
         ("azure", {"usage": {"prompt_tokens": 5, "completion_tokens": 6}}, (5, 6)),
         ("openai", {"usage": {"prompt_tokens": -5, "completion_tokens": "6"}}, (None, None)),
         ("openai", {"usage": None}, (None, None)),
@@ -146,6 +160,26 @@ def test_the_end_of_a_long_answer_is_enough() -> None:
     }
     found = read("openai", json.dumps(document).encode(), piece=10_000)
     assert (found.prompt, found.output, found.text) == (3, 9, None)
+
+
+def test_a_stream_of_geminis_interactions_says_what_it_cost_when_it_completes() -> None:
+    stream = events(
+        {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "hello"}},
+        {"event_type": "step.stop", "index": 0, "usage": {"total_input_tokens": 9, "total_output_tokens": 2}},
+        {
+            "event_type": "interaction.completed",
+            "interaction": {"usage": {"total_input_tokens": 9, "total_output_tokens": 5, "total_thought_tokens": 7}},
+        },
+    )
+    assert read("google", stream, EVENTS) == TokenUsage(9, 12, 5)
+
+
+def test_the_request_of_geminis_interactions_names_its_maximum_its_model_and_media() -> None:
+    image = {"type": "image", "mime_type": "image/png", "data": "x" * 40_000}
+    document = {"model": "m", "input": [image], "generation_config": {"max_output_tokens": 70}}
+    found = expected("google", document)
+    assert (found.output, found.model) == (70, "m")
+    assert 1000 < found.prompt < 1100
 
 
 def test_the_last_event_that_has_numbers_counts() -> None:
