@@ -224,8 +224,8 @@ def redis_url(value: Any) -> str:
         forms = "redis://host:6379/0, unix:///path, redis+sentinel://host,host/service, redis+cluster://host,host"
         raise ValueError(f"{_masked(value)} is not the address of a Redis server; write {forms} (rediss for TLS)")
     if not found.startswith("unix:"):
-        for place in re.split("[/?]", found.partition("://")[2])[0].rpartition("@")[2].split(","):
-            port = place.rpartition("]")[2].partition(":")[2] or "1"
+        for authority in re.split("[/?]", found.partition("://")[2])[0].rpartition("@")[2].split(","):
+            port = authority.rpartition("]")[2].partition(":")[2] or "1"
             if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
                 raise ValueError(f"{_masked(value)} has no valid port; {_PORT}")
     return found

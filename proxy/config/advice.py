@@ -12,7 +12,7 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.schema import FILE
 from proxy.config.settings import Address, Settings
 from proxy.config.upstream_advice import UpstreamAdvice
-from proxy.config.yaml_tree import Map, Seq, place
+from proxy.config.yaml_tree import Map, Seq, mark_at
 from proxy.retry.apps import OTHERS, Apps
 from proxy.retry.policy import Policy
 
@@ -21,7 +21,7 @@ _APART = FILE.keys.keys() - {"include", "buckets", "strategies", "defaults", "up
 
 
 def advise(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree: Map, problems: Problems) -> None:
-    """Report all advice about a compiled configuration. `placed` has each policy with its place; `tree` contains the
+    """Report all advice about a compiled configuration. `placed` has each policy with its position; `tree` contains the
     included files too.
     """
     errors = [error.path for error in problems.errors]
@@ -45,23 +45,23 @@ def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None
     """Report listeners on [::], which takes IPv6 alone, that have no counterpart for IPv4, and names of apps that have
     no effect.
     """
-    places: list[tuple[KeyPath, Address]] = [
+    listening: list[tuple[KeyPath, Address]] = [
         (("listen", number) if isinstance(tree.get("listen"), Seq) else ("listen",), address)
         for number, address in enumerate(settings.listen)
     ]
     if settings.admin is not None:
-        places.append(
+        listening.append(
             (("admin", "listen") if isinstance(tree.get("admin"), Map) else ("admin",), settings.admin.listen)
         )
     if settings.probe is not None:
-        places.append((("probe",), settings.probe))
-    for path, address in places:
+        listening.append((("probe",), settings.probe))
+    for path, address in listening:
         counterpart = Address("0.0.0.0", address.port)  # noqa: S104  compared, not bound
         if address.host == "::" and (path[0] != "listen" or counterpart not in settings.listen):
             further = f"add {counterpart} for IPv4" if path[0] == "listen" else f"{counterpart} takes IPv4 alone"
-            problems.warn(place(tree, path), path, f"takes IPv6 alone; {further}")
+            problems.warn(mark_at(tree, path), path, f"takes IPv6 alone; {further}")
         if address.app and (message := _unused_app(address.app, settings.apps)):
-            problems.warn(place(tree, (*path, "app")), (*path, "app"), message)
+            problems.warn(mark_at(tree, (*path, "app")), (*path, "app"), message)
 
 
 def _unused_app(name: str, apps: Apps | None) -> str:
@@ -77,13 +77,13 @@ def _unused_app(name: str, apps: Apps | None) -> str:
 
 def _advise_policies(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], problems: Problems) -> None:
     """Report the advice about policies, each piece at the key that it is about or, if the file does not have the key,
-    at the upstream or route. Equal advice for a place is reported once. `placed`: every policy with its place in the
-    file and its path.
+    at the upstream or route. Equal advice for a position is reported once. `placed`: every policy with its position in
+    the file and its path.
     """
     advice, reported = PolicyAdvice(settings), set()
     for policy, at, path in placed:
         for key, message, severity in advice.on(policy):
-            mark = place(tree_of(settings, policy), key)
+            mark = mark_at(tree_of(settings, policy), key)
             mark = mark if mark.line else at
             if mark.line and (mark, key, message) not in reported:
                 reported.add((mark, key, message))

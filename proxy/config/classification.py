@@ -40,8 +40,8 @@ from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
 from proxy.retry.policy import IdempotencyKey
 
 _PACKS = Path(__file__).parent / "dialects"
-#: The places of an answer that can contain a pack's codes, and the classes that codes can have.
-_CODE_PLACES = ("header", "json", "xml")
+#: The parts of an answer that can contain a pack's codes, and the classes that codes can have.
+_CODE_PARTS = ("header", "json", "xml")
 _CODE_CLASSES = ("throttling", "timeout", "transient", "fatal")
 #: The classes of the lists; if several lists name a failure, the later class wins.
 _PRECEDENCE = (Class.TRANSIENT, Class.TIMEOUT, Class.THROTTLING)
@@ -135,7 +135,7 @@ def packs_with_usage() -> list[str]:
 
 def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problems: Problems) -> tuple[Dialect, ...]:
     """Read the dialect packs with these names, in order; one with an error, which is reported, is left out. A name that
-    ends in .yaml or .yml is a user's own file. `marks` and `path`: the places of the names, for error messages.
+    ends in .yaml or .yml is a user's own file. `marks` and `path`: the positions of the names, for error messages.
     """
     found: list[Dialect] = []
     for number, (name, mark) in enumerate(zip(names, marks, strict=True)):
@@ -178,8 +178,8 @@ def _look_at_codes(codes: Mapping[str, Any], at: Mark, problems: Problems) -> No
     """Report a dialect pack whose `codes` section does not say where an answer has its code (header, body field), or
     lists no code.
     """
-    if not any(codes.get(place) for place in _CODE_PLACES):
-        problems.add(at, "codes", f"there is no place that holds them: add {', '.join(_CODE_PLACES)}")
+    if not any(codes.get(part) for part in _CODE_PARTS):
+        problems.add(at, "codes", f"there is no place that holds them: add {', '.join(_CODE_PARTS)}")
     if not any(codes.get(cls) for cls in _CODE_CLASSES):
         problems.add(at, "codes", f"there is no code: add {', '.join(_CODE_CLASSES)}")
 
@@ -306,18 +306,18 @@ def _words(typed: Mapping[str, Any]) -> str:
 
 
 def _code_rules(codes: dict[str, Any]) -> list[Rule]:
-    """Make the rules of a dialect pack's `codes` section, one for each code and each place in an answer that may have
+    """Make the rules of a dialect pack's `codes` section, one for each code and each part of an answer that may have
     it. Rules for header fields come first, since they do not need the body.
     """
     statuses = _failures(codes.get("status")) or frozenset(range(400, 600))
     spellings = codes.get("spelled", ("{}",))
     named = [(cls, code) for cls in _CODE_CLASSES for code in codes.get(cls, ())]
     rules: list[Rule] = []
-    for place, read in (("header", str.lower), ("json", lambda path: tuple(path.split("."))), ("xml", str)):
-        for where in codes.get(place, ()):
+    for part, read in (("header", str.lower), ("json", lambda path: tuple(path.split("."))), ("xml", str)):
+        for where in codes.get(part, ()):
             for cls, code in named:
-                for spelling in spellings if place != "xml" else ("{}",):
+                for spelling in spellings if part != "xml" else ("{}",):
                     held: Any = ((read(where), spelling.replace("{}", code)),)
-                    field = {"headers" if place == "header" else place: held}
+                    field = {"headers" if part == "header" else part: held}
                     rules.append(Rule(Class(cls), code, statuses=statuses, **field))
     return rules

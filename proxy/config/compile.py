@@ -1,7 +1,7 @@
 """The compiler of a checked tree into settings: the router with its policies, and all that the process is built from.
 
-Rules between keys are applied here, and their errors reported with a place: references, kinds, defaults that depend on
-the listeners. All mistakes are collected, not only the first. The first route that matches wins, so routes keep the
+Rules between keys are applied here, and their errors reported with a position: references, kinds, defaults that depend
+on the listeners. All mistakes are collected, not only the first. The first route that matches wins, so routes keep the
 file's order: a user's routes, then the methods of a gRPC service config, which are routes too, then the upstream's own
 policy.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from proxy.config import addresses
 from proxy.config.key_files import read_key_file
-from proxy.config.policies import Policies, PolicyPlace, relative_to
+from proxy.config.policies import Policies, PolicyOwner, relative_to
 from proxy.config.policy_schema import CREDENTIALS, DEFAULTS
 from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
 from proxy.config.provenance import Provenance
@@ -36,7 +36,7 @@ from proxy.config.settings import (
 )
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
-from proxy.config.yaml_tree import Map, Seq, Text, lay, place
+from proxy.config.yaml_tree import Map, Seq, Text, lay, mark_at
 from proxy.retry.apps import OTHERS, RANKS, Apps, NamedApp
 from proxy.retry.policy import Credentials, EndpointShare, KeyFile, Policy, Scope
 from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
@@ -60,7 +60,7 @@ def compile_tree(
     problems: Problems,
     under: Map | None = None,
 ) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
-    """Compile a checked tree. Return the settings, and every policy with its place in the file and its path; None if
+    """Compile a checked tree. Return the settings, and every policy with its position in the file and its path; None if
     the errors leave no valid settings. Parts with an error that was reported already are left out. `found`: the typed
     values of the tree's keys; `file`: the main file, None for the built-in defaults; `environ`: the environment
     variables. The paths of further files that are read here are added to `files`. `under` is a layer of policy that
@@ -79,10 +79,10 @@ def compile_tree(
     fallback = upstreams.fallback()
     files += [each for each in problems.referred if each not in files]
     written = typed["listen"] if isinstance(typed["listen"], tuple) else (typed["listen"],)
-    listen = tuple(_listener(each, place(top, ("listen", number))) for number, each in enumerate(written))
+    listen = tuple(_listener(each, mark_at(top, ("listen", number))) for number, each in enumerate(written))
     loopback = all(address.is_loopback for address in listen)
     admin = _admin(typed["admin"], top, problems)
-    probe = typed["probe"] and _beside(typed["probe"], place(top, ("probe",)))
+    probe = typed["probe"] and _beside(typed["probe"], mark_at(top, ("probe",)))
     _refuse_shared_addresses(listen, admin, probe, top, problems)
     if fallback is None:
         return None
@@ -143,7 +143,7 @@ def _beside(address: Address, mark: Mark) -> Address:
 def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
     if typed is None:
         return None
-    address = _beside(typed if isinstance(typed, Address) else typed["listen"], place(top, ("admin", "listen")))
+    address = _beside(typed if isinstance(typed, Address) else typed["listen"], mark_at(top, ("admin", "listen")))
     admin = Admin(address) if isinstance(typed, Address) else Admin(address, typed["token"], typed["hosts"])
     if not admin.listen.is_loopback and not admin.token:
         mark, value = top.values_at["admin"], top["admin"]
@@ -156,7 +156,7 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
 
 def _listener(typed: Address | dict[str, Any], mark: Mark) -> Address:
     """The address of a listener, with the name of the app that uses it, if the file gives one. `typed`: the setting as
-    read; `mark`: its place in the file, to which a unix socket's path is relative.
+    read; `mark`: its position in the file, to which a unix socket's path is relative.
     """
     if isinstance(typed, Address):
         return _beside(typed, mark)
@@ -183,7 +183,7 @@ def _refuse_shared_addresses(
     listen: tuple[Address, ...], admin: Admin | None, probe: Address | None, top: Map, problems: Problems
 ) -> None:
     """Report an address that two listeners name (those of `listen`, the admin port, the probe) as an error. `top`: the
-    keys of the file, for the error's place.
+    keys of the file, for the error's position.
     """
     taken: dict[Address, str] = {}
     doors = [*(("listen", each) for each in listen), ("admin", admin.listen if admin is not None else None)]
@@ -250,8 +250,8 @@ MASK = "***"
 
 
 class Upstreams:
-    """A maker of a file's upstreams. `placed` has each policy with the place where it was written, `files` the further
-    files that were read.
+    """A maker of a file's upstreams. `placed` has each policy with the position where it was written, `files` the
+    further files that were read.
     """
 
     def __init__(self, defaults: Map, policies: Policies, problems: Problems) -> None:
@@ -261,7 +261,7 @@ class Upstreams:
         self._services: dict[int, tuple[Any, list[MethodPolicy] | None]] = {}
         self._reachable: dict[str, bool] = {}  # by upstream: whether it has a url, even a wrong one
         self._refused: Container[str] = ()  # the names of upstreams that could not be read, which was reported
-        self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # by upstream: its fallbacks, with their places
+        self._falls: dict[str, dict[str, tuple[Mark, Path]]] = {}  # by upstream: its fallbacks, with their positions
         self.placed: list[tuple[Policy, Mark, Path]] = []
 
     def named(self, trees: Map, typed: Mapping[str, Any]) -> list[Upstream]:
@@ -399,7 +399,7 @@ class Upstreams:
         """
         labels: dict[str, int] = {}
         under = merged.without("routes")
-        start = PolicyPlace(name, "", endpoints, path, at, shares=shares, credentials=credentials)
+        start = PolicyOwner(name, "", endpoints, path, at, shares=shares, credentials=credentials)
         base = self._routes(under, Match(), start, labels)
         routes: list[Route | None] = []
         for number, tree in enumerate(merged.get("routes") or ()):
@@ -409,39 +409,39 @@ class Upstreams:
             match = self._match(written)
             label = _unique(_label(match, written.get("path"), number), labels)
             own = frozenset(tree) & {"bucket", "rate", "concurrency"}
-            place = PolicyPlace(name, label, endpoints, where, tree.mark, own, shares, credentials)
-            routes += self._routes(laid, match, place, labels)
+            owner = PolicyOwner(name, label, endpoints, where, tree.mark, own, shares, credentials)
+            routes += self._routes(laid, match, owner, labels)
         *methods, rest = base
         fine = tuple(route for route in (*routes, *methods) if route is not None)
         return (rest.policy, fine) if rest is not None and len(fine) == len(routes) + len(methods) else None
 
-    def _routes(self, tree: Map, match: Match, place: PolicyPlace, labels: dict[str, int]) -> list[Route | None]:
+    def _routes(self, tree: Map, match: Match, owner: PolicyOwner, labels: dict[str, int]) -> list[Route | None]:
         """Make the routes of a policy for the calls that `match` describes: one route or, under a gRPC service config,
         one for each of its methods, and last one for all other calls. A route whose policy is wrong, which was
         reported, is None. `labels` counts the labels given so far, so that each is unique.
         """
         found: list[Route | None] = []
-        self._look_at_fallbacks(tree, place)
-        for method in self._methods(tree, place.path):
-            joined, at = match, place
+        self._look_at_fallbacks(tree, owner)
+        for method in self._methods(tree, owner.path):
+            joined, at = match, owner
             if method is not None and method.glob is not None:
                 joined = replace(match, paths=(*match.paths, method.glob))
-                label = f"{place.route} {method.glob}" if place.route else method.glob
-                at = replace(place, route=_unique(label, labels))
+                label = f"{owner.route} {method.glob}" if owner.route else method.glob
+                at = replace(owner, route=_unique(label, labels))
             policy = self._policies.make(tree, at, method)
             if policy is not None:
                 self.placed.append((policy, at.at, at.path))
             found.append(None if policy is None else Route(joined, policy))
         return found
 
-    def _look_at_fallbacks(self, tree: Map, place: PolicyPlace) -> None:
+    def _look_at_fallbacks(self, tree: Map, owner: PolicyOwner) -> None:
         """Report every entry of the `fallback` list in `tree` that cannot be used. Record which upstreams the usable
         entries name, so that `_refuse_circles` can find entries that lead a call back to an upstream where it was
         already.
         """
         entries = tree["fallback"]
         for number, entry in enumerate(entries):
-            path: Path = (*place.path, "fallback", number)
+            path: Path = (*owner.path, "fallback", number)
             at = entries.marks[number]
             if isinstance(entry, Map):
                 path, at = (*path, "to"), entry.values_at["to"]
@@ -454,7 +454,7 @@ class Upstreams:
             elif not self._reachable[name]:
                 self._problems.add(at, path, f"{name} has no url: a call sent on there would have nowhere to go")
             else:
-                self._falls.setdefault(place.upstream, {}).setdefault(name, (at, path))
+                self._falls.setdefault(owner.upstream, {}).setdefault(name, (at, path))
 
     def _refuse_circles(self) -> None:
         """Report every circle of `fallback` entries, by which a call would come back to an upstream where it was

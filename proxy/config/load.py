@@ -27,7 +27,7 @@ from proxy.config.units import written
 from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
 
 #: The files that are tried, in this order, if no file is named (contract, section 2).
-PLACES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
+DEFAULT_FILES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ def load_tree(tree: Any, file: str, environ: Mapping[str, str], *, under: Map | 
 
 def find(path: str | None, environ: Mapping[str, str]) -> str | None:
     """The file that a command uses: `path` (of the option `-c`) if it is given, else $REDRIVE_CONFIG in `environ`, else
-    the first of PLACES that exists; None, for the built-in defaults, if there is none of these.
+    the first of DEFAULT_FILES that exists; None, for the built-in defaults, if there is none of these.
     """
     named = path or environ.get("REDRIVE_CONFIG")
-    return named or next((place for place in PLACES if Path(place).exists()), None)
+    return named or next((file for file in DEFAULT_FILES if Path(file).exists()), None)
 
 
 def taken(path: str | None, environ: Mapping[str, str]) -> str:
@@ -106,7 +106,7 @@ def taken(path: str | None, environ: Mapping[str, str]) -> str:
     """
     file = find(path, environ)
     if file is None:
-        return f"redrive: configuration: the defaults (there is no {', no '.join(PLACES)})"
+        return f"redrive: configuration: the defaults (there is no {', no '.join(DEFAULT_FILES)})"
     named = "" if path or not environ.get("REDRIVE_CONFIG") else " (from $REDRIVE_CONFIG)"
     return f"redrive: configuration: {file}{named}"
 

@@ -26,9 +26,9 @@ def in_the_clear(policy: Map) -> Iterator[tuple[KeyPath, str]]:
 
 
 def keys_in_the_clear(upstream: Map, path: KeyPath) -> Iterator[tuple[Mark, KeyPath, str]]:
-    """Yield (place, path, message) for each of an upstream's credentials that stands in the file itself, neither taken
-    from the environment nor from another file. `path`: the upstream's path of keys in the file, with which each yielded
-    path begins.
+    """Yield (position, path, message) for each of an upstream's credentials that stands in the file itself, neither
+    taken from the environment nor from another file. `path`: the upstream's path of keys in the file, with which each
+    yielded path begins.
     """
     values = upstream.sub("credentials").get("values")
     if isinstance(values, Seq):

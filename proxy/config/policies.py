@@ -55,7 +55,7 @@ _ELSEWHERE = frozenset({*_KINDS, "service_config", "routes", "url", "hosts", "pr
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPlace:
+class PolicyOwner:
     """The upstream or route that a policy is made for. `upstream` and `route` are its labels (`route` is "" for the
     upstream's own policy); `path` and `at`, where it stands in the file; `own` names the buckets and limits that are
     set there and not inherited; `shares` are the weights and priorities of the upstream's `endpoints`.
@@ -90,7 +90,7 @@ class Policies:
         self._packs: dict[tuple[str, ...], tuple[Dialect, ...]] = {}
         self._classified: dict[object, Classify] = {}
         self._parts: dict[tuple[type, Any], Any] = {}
-        self._reported: set[Mark] = set()  # places of errors that were reported, which routes inherit
+        self._reported: set[Mark] = set()  # positions of errors that were reported, which routes inherit
         self.trees: dict[tuple[str, str], Map] = {}
         self.defaults: Map | None = None  # the layer that every upstream inherits; None until it is made
 
@@ -118,11 +118,11 @@ class Policies:
             result.pop("service_config", None)
         return result
 
-    def make(self, tree: Map, place: PolicyPlace, method: MethodPolicy | None = None) -> Policy | None:
+    def make(self, tree: Map, owner: PolicyOwner, method: MethodPolicy | None = None) -> Policy | None:
         """Make the policy of a merged tree. `method`: the policy of a method in the upstream's gRPC service config,
         laid over the tree; None for no such method. Returns None if the policy is wrong, which was reported.
         """
-        path, groups = place.path, dict.fromkeys(place.own, place.route)
+        path, groups = owner.path, dict.fromkeys(owner.own, owner.route)
         if method is not None:
             layer = method.layer
             if "bucket" in tree:  # named in a higher layer than the service config, so it replaces its throttling
@@ -146,13 +146,13 @@ class Policies:
         key = IdempotencyKey(**typed["idempotency_key"])
         says = typed["circuit_breaker"]
         breaker = self._shared(BreakerSpec(**says)) if isinstance(says, dict) else None
-        of = self._pushback_of(tree, typed, place, path)
+        of = self._pushback_of(tree, typed, owner, path)
         # neither a limit nor an outage holds a call without retries, or one that does not wait for ready (section 14)
         alone = strategy.kind == "none" or (method is not None and method.fails_fast)
-        rules = self._classify(tree, method, key, path, place.endpoints, credentials=place.credentials is not None)
+        rules = self._classify(tree, method, key, path, owner.endpoints, credentials=owner.credentials is not None)
         policy = Policy(
-            place.upstream,
-            place.route,
+            owner.upstream,
+            owner.route,
             strategy,
             self._shared(bucket[0]),
             self._shared(rates[0] if rates else None),
@@ -165,15 +165,15 @@ class Policies:
             typed["mode"],
             self._shared(_edits(typed["headers"]["request"], self._own_fields)),
             self._shared(_edits(typed["headers"]["response"])),
-            self._shared(self._target(tree, typed, place.endpoints, path)),
+            self._shared(self._target(tree, typed, owner.endpoints, path)),
             circuit_breaker=breaker,
-            endpoints=self._shared(place.shares if breaker is not None or len(place.shares) > 1 else ()),
+            endpoints=self._shared(owner.shares if breaker is not None or len(owner.shares) > 1 else ()),
             balance=typed["balance"],
             fallback=self._shared(tuple(map(_fallback, typed["fallback"]))),
-            concurrency=self._shared(self._concurrency(tree, typed["concurrency"], place)),
+            concurrency=self._shared(self._concurrency(tree, typed["concurrency"], owner)),
             limit=None if alone else self._shared(_auto_limit(typed["concurrency"])),
             outage="fail" if alone else typed["outage"],
-            credentials=place.credentials,
+            credentials=owner.credentials,
             via=typed["via"],
             answers=self._shared(_answers(typed["answers"])),
             unfinished=typed["streams"]["unfinished"],
@@ -181,14 +181,14 @@ class Policies:
             more_rates=self._shared(rates[1:]),
             tokens=self._tokens(typed["tokens"], rates, rules, mark, path, ahead=pushback["ahead"]),
         )
-        self._edited(tree, key, place, path)
-        self._read_fields_edited(tree, policy.classify, place, path)
+        self._edited(tree, key, owner, path)
+        self._read_fields_edited(tree, policy.classify, owner, path)
         if found is None:
             return None
         shown: list[tuple[str, str | None, Map | None]] = [("strategy", strategy.name, whole)]
         shown.append(("bucket", bucket[0].name if bucket[0] else None, bucket[1]))
         shown.append(("rate", rates[0].name if rates else None, rate_tree))
-        self.trees[place.upstream, place.route] = _effective(tree, shown)
+        self.trees[owner.upstream, owner.route] = _effective(tree, shown)
         return policy
 
     def _tokens(
@@ -204,7 +204,7 @@ class Policies:
         """The rules by which an attempt's cost in a language model's tokens is estimated, from the policy's typed
         values; None if nothing counts such tokens: none of the buckets in `rates`, and (if `ahead`) no limit that
         answers report. A bucket that counts them also needs a dialect pack, among those of `rules`, that knows where
-        answers say how many tokens they cost. `mark` and `path`: the policy's place, for problems.
+        answers say how many tokens they cost. `mark` and `path`: the policy's position, for problems.
         """
         specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
@@ -218,11 +218,11 @@ class Policies:
             self._problems.add(mark, (*path, "rate"), message)
         return self._shared(TokenRules(typed["output"], typed["bytes"], min(each.burst for each in specs), fields))
 
-    def _edited(self, tree: Map, key: IdempotencyKey, place: PolicyPlace, path: KeyPath) -> None:
+    def _edited(self, tree: Map, key: IdempotencyKey, owner: PolicyOwner, path: KeyPath) -> None:
         """Report a field that `headers` sets or removes if it carries credentials or the app's idempotency key. A call
         is repeated because of that key, so the upstream has to get the key as the app sent it.
         """
-        credentials, edits = place.credentials, tree.sub("headers").sub("request")
+        credentials, edits = owner.credentials, tree.sub("headers").sub("request")
         written, removed = edits.sub("set"), edits.get("remove")
         marks = {name: written.keys_at[name] for name in written}
         marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
@@ -238,15 +238,15 @@ class Policies:
             self._reported.add(mark)
             self._problems.add(mark, (*path, "headers", "request", name), message)
         if credentials is not None and credentials.name == key.header.lower():
-            mark = tree.sub("idempotency_key").values_at.get("header", place.at)
-            if mark.line == 0 and not place.route:  # the default, which routes inherit
-                mark = place.at
+            mark = tree.sub("idempotency_key").values_at.get("header", owner.at)
+            if mark.line == 0 and not owner.route:  # the default, which routes inherit
+                mark = owner.at
             if mark.line and mark not in self._reported:
                 self._reported.add(mark)
                 message = f"credentials replace {key.header}: calls would be repeated for a key that is never sent"
                 self._problems.add(mark, (*path, "idempotency_key", "header"), message)
 
-    def _read_fields_edited(self, tree: Map, rules: Classify, place: PolicyPlace, path: KeyPath) -> None:
+    def _read_fields_edited(self, tree: Map, rules: Classify, owner: PolicyOwner, path: KeyPath) -> None:
         """Report a field by which a dialect recognises calls that only read, if `headers` edits the field or it carries
         credentials. Such a call is repeated because of the field's value as the app sent it, so the upstream has to get
         that value.
@@ -254,7 +254,7 @@ class Policies:
         named = {
             each: pack for pack, reads in rules.reads for each in (reads.field, *(name for name, _ in reads.headers))
         }
-        credentials, edits = place.credentials, tree.sub("headers").sub("request")
+        credentials, edits = owner.credentials, tree.sub("headers").sub("request")
         written, removed = edits.sub("set"), edits.get("remove")
         marks = {name: written.keys_at[name] for name in written}
         marks |= dict(zip(removed, removed.marks, strict=True)) if isinstance(removed, Seq) else {}
@@ -264,9 +264,9 @@ class Policies:
                 self._reported.add(mark)
                 message = f"the dialect {pack} knows reads by {name}, and calls are repeated for it: leave it to apps"
                 self._problems.add(mark, (*path, "headers", "request", name), message)
-        if credentials is not None and credentials.name in named and not place.route:
+        if credentials is not None and credentials.name in named and not owner.route:
             message = f"the dialect {named[credentials.name]} knows reads by {credentials.header}: leave it to apps"
-            self._problems.add(place.at, (*path, "credentials", "header"), message)
+            self._problems.add(owner.at, (*path, "credentials", "header"), message)
 
     def _shared(self, part: Part) -> Part:
         """Return the part of an earlier policy (such as its timeouts) that is equal to `part`, else `part` itself.
@@ -341,7 +341,7 @@ class Policies:
                 pair = self._file(cert, "cert", path), self._file(cert, "key", path)
         return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])
 
-    def _concurrency(self, tree: Map, typed: str | dict[str, Any], place: PolicyPlace) -> Concurrency | None:
+    def _concurrency(self, tree: Map, typed: str | dict[str, Any], owner: PolicyOwner) -> Concurrency | None:
         """The concurrency limit (on attempts under way) of a policy; None if there is none. A route that sets any key
         of the limit has one of its own, besides its upstream's. `typed`: the typed value of `concurrency`, which is the
         word `off` or the limit's keys.
@@ -351,26 +351,26 @@ class Policies:
         if "max" not in typed:
             if "max" not in tree["concurrency"].keys_at:  # a wrong value was reported already
                 message = "is missing: the attempts that may be under way at a time, as in {max: 8}"
-                self._problems.add(tree.values_at["concurrency"], (*place.path, "concurrency", "max"), message)
+                self._problems.add(tree.values_at["concurrency"], (*owner.path, "concurrency", "max"), message)
             return None
         if typed["max"] == "auto":
             return None
-        group = f"concurrency of {place.route}" if "concurrency" in place.own else "concurrency"
+        group = f"concurrency of {owner.route}" if "concurrency" in owner.own else "concurrency"
         return Concurrency(**typed, group=group)
 
-    def _pushback_of(self, tree: Map, typed: dict[str, Any], place: PolicyPlace, path: KeyPath) -> PushbackOf:
+    def _pushback_of(self, tree: Map, typed: dict[str, Any], owner: PolicyOwner, path: KeyPath) -> PushbackOf:
         """Return "endpoint" if a pushback holds only calls to the endpoint that sent it, and "upstream" if it holds
         those to the whole upstream (`pushback.of`). With `auto` it is the endpoint if there are several, unless limits
         belong to an account: the policy has credentials, or a pack of a provider that limits accounts (contract,
         section 5). `typed`: the policy's typed values.
         """
-        said, several = typed["pushback"]["of"], len({each.label for each in place.endpoints}) > 1
+        said, several = typed["pushback"]["of"], len({each.label for each in owner.endpoints}) > 1
         if said == "endpoint" and not several:
             message = "endpoint needs a url that lists two or more different host:port"
             self._problems.add(tree.sub("pushback").values_at["of"], (*path, "pushback", "of"), message)
         if said != "auto":
             return cast(PushbackOf, said)
-        of_account = place.credentials is not None or not OF_ACCOUNTS.isdisjoint(typed["dialects"])
+        of_account = owner.credentials is not None or not OF_ACCOUNTS.isdisjoint(typed["dialects"])
         return "upstream" if of_account or not several else "endpoint"
 
     def _file(self, tree: Map, key: str, path: KeyPath) -> str:

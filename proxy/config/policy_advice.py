@@ -11,7 +11,7 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.problems import Severity
 from proxy.config.quota_drain import draining_share, too_small
 from proxy.config.settings import Settings
-from proxy.config.yaml_tree import Map, place
+from proxy.config.yaml_tree import Map, mark_at
 from proxy.retry.backoff import delay
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.dialect import Rule
@@ -78,7 +78,7 @@ class PolicyAdvice:
         for key, value in (
             *(("attempt", limits.attempt), ("first_byte", limits.first_byte), ("connect", limits.connect)),
         ):
-            if key == "connect" and not place(tree_of(self._settings, policy), ("timeouts", key)).line:
+            if key == "connect" and not mark_at(tree_of(self._settings, policy), ("timeouts", key)).line:
                 continue
             if value is not None and limits.total is not None and value >= limits.total:
                 message = f"has no effect: {value:g}s is not shorter than timeouts.total, {limits.total:g}s"
@@ -185,7 +185,7 @@ class PolicyAdvice:
 
     def _backoff(self, policy: Policy) -> _Said:
         where = ("strategy", "backoff", "multiplier")
-        if policy.strategy.backoff.jitter == "decorrelated" and place(tree_of(self._settings, policy), where).line:
+        if policy.strategy.backoff.jitter == "decorrelated" and mark_at(tree_of(self._settings, policy), where).line:
             yield where, "has no effect: jitter decorrelated does not multiply"
 
     def _breaker(self, policy: Policy) -> _Said:

@@ -1,8 +1,9 @@
-"""The problems of a configuration, each with its place.
+"""The problems of a configuration, each with its position.
 
 A problem is a value. Nothing in this room raises for a user's mistake; every mistake in a file is collected and
-reported in one line, with the place where the user can fix it. That line, `FILE:LINE:COLUMN: path: what`, is the same
-for every reader; a terminal also gets an excerpt of the file, and there are forms in JSON and for GitHub's annotations.
+reported in one line, with the position where the user can fix it. That line, `FILE:LINE:COLUMN: path: what`, is the
+same for every reader; a terminal also gets an excerpt of the file, and there are forms in JSON and for GitHub's
+annotations.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ Severity = Literal["error", "warning", "note"]
 
 
 class Mark(NamedTuple):
-    """A place in a file, counted from 1. Line 0 means that the value is not from a file; `file` then names its source
-    (`AWS_RETRY_MODE`).
+    """A position in a file, counted from 1. Line 0 means that the value is not from a file; `file` then names its
+    source (`AWS_RETRY_MODE`).
     """
 
     file: str
@@ -44,7 +45,7 @@ _LONGEST = 240
 #: Secrets shorter than this are not looked for in messages, which would not be readable without single letters.
 _SHORTEST_HIDDEN = 4
 _TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # only matched at the beginning of a word
-#: The place of a value that no file contains.
+#: The position of a value that no file contains.
 DEFAULT = Mark("default")
 
 #: The parts of a key's path: `upstreams`, `github`, `routes`, 0, `match`.
@@ -95,9 +96,9 @@ class Problems:
             self._hidden[secret] = reference
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
-        """Add a problem. `mark`: the place in the file; `path`: the key that it is about; `message`: what is wrong, as
-        a clause that continues the key. Words of the user's that are too long for a line are cut short, and secrets are
-        replaced.
+        """Add a problem. `mark`: the position in the file; `path`: the key that it is about; `message`: what is wrong,
+        as a clause that continues the key. Words of the user's that are too long for a line are cut short, and secrets
+        are replaced.
         """
         for secret, reference in self._hidden.items():
             message = message.replace(secret, reference).replace(repr(secret)[1:-1], reference)
@@ -191,7 +192,7 @@ _SEVERITIES: dict[Severity, tuple[str, str]] = {
 }
 #: The text that carets underline: a quoted text or a word.
 _WORD = re.compile(r"'[^']*'|\"[^\"]*\"|[^\s,\[\]{}#]+")
-#: Columns of a line that are shown before the place of a problem if the line is too long.
+#: Columns of a line that are shown before the position of a problem if the line is too long.
 _BEFORE = 30
 #: The fewest columns that an excerpt gets.
 _NARROWEST = 40
@@ -235,8 +236,8 @@ def as_json(file: str | None, upstreams: int | None, problems: Sequence[Problem]
 
 def as_github(problem: Problem) -> str:
     """A workflow command that shows the problem beside its line in a pull request."""
-    places = [("file", problem.file), ("line", problem.line), ("col", problem.column), ("title", problem.path)]
-    escaped = ((name, printable(str(value)).replace("%", "%25")) for name, value in places if value)
+    properties = [("file", problem.file), ("line", problem.line), ("col", problem.column), ("title", problem.path)]
+    escaped = ((name, printable(str(value)).replace("%", "%25")) for name, value in properties if value)
     said = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in escaped)
     message = printable(problem.message).replace("%", "%25")
     return f"::{_SEVERITIES[problem.severity][1]} {said}::{message}"
@@ -254,7 +255,7 @@ def to_terminal(problems: Sequence[Problem]) -> None:
 
 
 def on_terminal(problem: Problem, width: int) -> Iterator[Text]:
-    """The lines that show a problem on a terminal of this width (in characters): its message and, if its place is a
+    """The lines that show a problem on a terminal of this width (in characters): its message and, if its position is a
     line of a file, that line and a caret under the word that is meant.
     """
     from rich.cells import cell_len  # imported late: only needed on a terminal

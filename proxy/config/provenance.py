@@ -1,6 +1,6 @@
 """The origin of each effective value: file and line, an environment variable, or the default.
 
-Keeping it costs calls nothing. Merging keeps the place of every value it takes (yaml_tree.py), so the merged tree
+Keeping it costs calls nothing. Merging keeps the position of every value it takes (yaml_tree.py), so the merged tree
 itself is the record; it is read only on request. Until then, a process that serves keeps it compressed ("folded").
 """
 
@@ -21,8 +21,8 @@ from proxy.config.yaml_tree import Map, Seq
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """An effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` the place that sets
-    it.
+    """An effective value: `path` is its dotted key in the policy, `value` as it was written, `mark` the position that
+    sets it.
 
     `plain` is the value as plain data; `argument`: the value is passed to a custom strategy, so it may be a secret.
     """
@@ -56,7 +56,7 @@ class Provenance:
 
     def origin(self, upstream: str, route: str, path: str) -> EffectiveValue | None:
         """The effective value at a dotted path (such as `timeouts.total`) of the policy of an upstream and a route,
-        with the place that sets it; None if there is none.
+        with the position that sets it; None if there is none.
         """
         return next((each for each in self.of(upstream, route) if each.path == path), None)
 

@@ -2,8 +2,8 @@
 
 The config is checked by A6's validation rules; errors name a field by its path in the user's own spelling. The draft of
 A6 is read too: `max_retry_attempts: n` is n + 1 attempts, `max_requests: n` is n, `*_ms` are milliseconds. A layer is
-an ordinary configuration tree whose values keep their places in the service config, so that merging and `explain` need
-know nothing of it.
+an ordinary configuration tree whose values keep their positions in the service config, so that merging and `explain`
+need know nothing of it.
 
 Lenient where gRPC's own parsers are (proto3 JSON): names in camelCase, snake_case or any case, numbers as strings,
 unknown fields (warned about). Sources: gRPC A6; grpc/doc/service_config.md; grpc-core's retry_service_config.cc.
@@ -63,7 +63,7 @@ class MethodPolicy:
 def read(value: Any, mark: Mark, path: KeyPath, problems: Problems) -> list[MethodPolicy] | None:
     """Read a gRPC service config, which is a mapping or a file's name, into policies: those of methods first, then
     those of whole services, then that for all other calls. None if the config is wrong, which was reported. `value`:
-    the config as it is in the tree; `mark` and `path`: its place, for problems.
+    the config as it is in the tree; `mark` and `path`: its position, for problems.
     """
     own_problems = Problems()  # separate, to know whether this config has an error
     if isinstance(value, str):
@@ -98,7 +98,7 @@ class _Object:
         return None if key is None else self.tree[key]
 
     def at(self, name: str) -> Mark:
-        """The place of a field's value; that of the object, if the field is absent."""
+        """The position of a field's value; that of the object, if the field is absent."""
         key = self._spelled.get(_plain(name))
         return self.tree.mark if key is None else self.tree.values_at[key]
 
@@ -240,8 +240,8 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
 
 
 def _names(section: _Object) -> Iterable[tuple[str | None, Mark, KeyPath]]:
-    """The calls that an entry of `methodConfig` is for, each with its place: the glob of a method's or service's path,
-    or None for all calls that no other entry names.
+    """The calls that an entry of `methodConfig` is for, each with its position: the glob of a method's or service's
+    path, or None for all calls that no other entry names.
     """
     names, problems = section.array("name"), section.problems
     if names is None and "name" in section:

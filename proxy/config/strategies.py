@@ -274,9 +274,9 @@ class Kinds:
         return not wrong and not twice
 
     def strategy(self, value: Any, mark: Mark, path: Path) -> FoundStrategy:
-        """Compile a resolved strategy: `value` is its name, or its keys as a mapping; `mark` and `path` are its place.
-        Return the strategy, and the mapping that it stands for, which has every key of its kind; None for either if it
-        is wrong, which was reported.
+        """Compile a resolved strategy: `value` is its name, or its keys as a mapping; `mark` and `path` are its
+        position. Return the strategy, and the mapping that it stands for, which has every key of its kind; None for
+        either if it is wrong, which was reported.
         """
         if isinstance(value, Map):
             tree = self._with_kind("strategy", value, str(value["kind"]), path)
@@ -431,7 +431,7 @@ def _is_rate(text: str) -> bool:
 
 def bucket_spec(tree: Map, mark: Mark, path: Path, problems: Problems) -> BucketSpec | None:
     """Compile a bucket's mapping that names its `kind`; None if it is wrong, which is reported to `problems`. `mark`:
-    the place in the file at which the bucket is written; `path`: the keys that lead to it.
+    the position in the file at which the bucket is written; `path`: the keys that lead to it.
     """
     typed: dict[str, Any] = BUCKET.read(tree, mark, path, already_reported)
     kind = typed.pop("kind")

@@ -12,7 +12,7 @@ from proxy.config.problems import Mark
 from proxy.config.problems import Path as KeyPath
 from proxy.config.settings import Settings
 from proxy.config.units import is_flag, is_off
-from proxy.config.yaml_tree import Map, Seq, is_file, place
+from proxy.config.yaml_tree import Map, Seq, is_file, mark_at
 from proxy.extras import is_installed, remedy
 from proxy.retry.policy import Policy
 from proxy.retry.routing import HostPattern, Upstream, shadows
@@ -22,13 +22,13 @@ _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$
 #: A percent-encoded octet.
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
-#: Warnings about places in a file: place, path and message.
+#: Warnings about positions in a file: position, path and message.
 _Placed = Iterator[tuple[Mark, KeyPath, str]]
 
 
 class UpstreamAdvice:
     """The advice about the upstreams of one configuration. Each method for one subject yields the warnings and notes to
-    report, each with its place; `on` and `on_all` call these methods.
+    report, each with its position; `on` and `on_all` call these methods.
     """
 
     def __init__(self, settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree: Map) -> None:
@@ -93,7 +93,7 @@ class UpstreamAdvice:
                     continue
                 at, where = self._routes_at[route.policy]
                 where = (*where, "match", "path")
-                mark = place(self._tree, where)
+                mark = mark_at(self._tree, where)
                 near = mark.file == at.file and mark.line >= at.line  # else the route is inherited from defaults
                 yield mark if near else at, where, message
 
@@ -242,7 +242,7 @@ class UpstreamAdvice:
         listed: dict[Mark, tuple[KeyPath, list[str]]] = {}
         for policy, at, path in self._placed:
             if policy.classify.reads:
-                mark = place(tree_of(self._settings, policy), ("dialects",))
+                mark = mark_at(tree_of(self._settings, policy), ("dialects",))
                 listed.setdefault(mark if mark.line else at, ((*path, "dialects"), []))[1].append(
                     self._why_no_read_helps(policy)
                 )
@@ -269,7 +269,7 @@ class UpstreamAdvice:
         return self._tree["upstreams"][upstream.name], ("upstreams", upstream.name)
 
     def _written_hosts(self, upstream: Upstream) -> list[tuple[Mark, KeyPath, HostPattern]]:
-        """The entries of a written `hosts`, each with its place; none if `hosts` is the default."""
+        """The entries of a written `hosts`, each with its position; none if `hosts` is the default."""
         tree, path = self._written(upstream)
         written, path = tree.get("hosts"), (*path, "hosts")
         if not isinstance(written, Seq):

@@ -42,7 +42,7 @@ class Text(str):
 
 
 class Map(dict[str, Any]):
-    """A mapping. `keys_at` and `values_at` have the place of each key and value, `mark` is where it begins."""
+    """A mapping. `keys_at` and `values_at` have the position of each key and value, `mark` is where it begins."""
 
     __slots__ = ("keys_at", "mark", "values_at")
 
@@ -54,26 +54,26 @@ class Map(dict[str, Any]):
 
     @classmethod
     def of(cls, data: Mapping[Any, Any], mark: Mark = DEFAULT) -> Map:
-        """Make a tree of Python data, every value of it at the same place."""
+        """Make a tree of Python data, every value of it at the same position."""
         made = cls(mark)
         for key, item in data.items():
             made.put(str(adopt(key, mark)), adopt(item, mark), mark)
         return made
 
     def put(self, key: str, value: Any, key_at: Mark, value_at: Mark | None = None) -> None:
-        """Set a key. `key_at` and `value_at`: the places of the key and of the value; without the latter, the value's
-        place is the key's.
+        """Set a key. `key_at` and `value_at`: the positions of the key and of the value; without the latter, the
+        value's position is the key's.
         """
         self[key] = value
         self.keys_at[key] = key_at
         self.values_at[key] = key_at if value_at is None else value_at
 
     def take(self, key: str, other: Map) -> None:
-        """Set a key to the value that it has in the mapping `other`, with the places recorded there."""
+        """Set a key to the value that it has in the mapping `other`, with the positions recorded there."""
         self.put(key, other[key], other.keys_at[key], other.values_at[key])
 
     def copy(self) -> Map:
-        """A shallow copy that keeps the places."""
+        """A shallow copy that keeps the positions."""
         new = Map(self.mark)
         new.update(self)
         new.keys_at = dict(self.keys_at)
@@ -81,7 +81,7 @@ class Map(dict[str, Any]):
         return new
 
     def without(self, *keys: str) -> Map:
-        """A shallow copy of this mapping without the given keys; all places are kept."""
+        """A shallow copy of this mapping without the given keys; all positions are kept."""
         new = self.copy()
         for key in keys:
             new.pop(key, None)
@@ -94,7 +94,7 @@ class Map(dict[str, Any]):
 
 
 class Seq(list[Any]):
-    """A list. `marks` has the place of each item, `mark` is where the list begins."""
+    """A list. `marks` has the position of each item, `mark` is where the list begins."""
 
     __slots__ = ("mark", "marks")
 
@@ -104,13 +104,13 @@ class Seq(list[Any]):
         self.marks: list[Mark] = []
 
     def put(self, value: Any, mark: Mark) -> None:
-        """Append an item together with its place."""
+        """Append an item together with its position."""
         self.append(value)
         self.marks.append(mark)
 
 
 def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
-    """Make a tree of Python data, every value of it at the same place, for a configuration that was not read from a
+    """Make a tree of Python data, every value of it at the same position, for a configuration that was not read from a
     file.
     """
     if isinstance(value, Map | Seq | Text) or value is None:
@@ -127,7 +127,7 @@ def adopt(value: Any, mark: Mark = DEFAULT) -> Any:
     return Text.make(str(value), plain=not isinstance(value, str))
 
 
-def place(tree: Any, path: Path) -> Mark:
+def mark_at(tree: Any, path: Path) -> Mark:
     """The file and line of the value at `path` in a tree; if there is no such value, those of the innermost mapping or
     list on the way to it.
     """
@@ -145,7 +145,7 @@ def place(tree: Any, path: Path) -> Mark:
 
 def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> Map:
     """Lay `over` over `under`, two layers of a configuration: mappings are merged, every other value replaces the one
-    below. Neither is changed, and every value keeps its place, so that the result can say where each comes from
+    below. Neither is changed, and every value keeps its position, so that the result can say where each comes from
     (provenance.py).
 
     `worked_out` has values that are set instead of those of `over`; None leaves the inherited value.
@@ -162,7 +162,7 @@ def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> M
             result.put(key, lay(value, below), over.keys_at[key], over.values_at[key])
         else:
             result.take(key, over)
-    if len(over.keys_at) > len(over):  # refused keys: their places show that they were reported
+    if len(over.keys_at) > len(over):  # refused keys: their positions show that they were reported
         for key, at in over.keys_at.items():
             result.keys_at.setdefault(key, at)
     return result
@@ -185,8 +185,8 @@ _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, path: str = "") -> str | None:
-    """The text of a file, or None if it cannot be read, which is reported. `named_at` and `path` are the place and the
-    key that name the file, for the report; without them, the report names the file alone.
+    """The text of a file, or None if it cannot be read, which is reported. `named_at` and `path` are the position and
+    the key that name the file, for the report; without them, the report names the file alone.
     """
     at = named_at if named_at is not None and named_at.line else Mark(file, 1, 1)
     lead = "" if at.file == file else f"{file}: "
@@ -302,7 +302,7 @@ class _Builder:
         self._file = file
         self._count = 0
         self._open: list[_Open] = []
-        #: By anchor: its place, the value (an _Open until its end has been read), and the number of values in it.
+        #: By anchor: its position, the value (an _Open until its end has been read), and the number of values in it.
         self._anchored: dict[str, tuple[yaml.Mark, Any, int]] = {}
         self._document: yaml.Mark | None = None
 
@@ -435,8 +435,8 @@ def _composing(context: str | None, began: yaml.Mark | None, problem: str, event
 
 
 def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
-    """The place of a syntax error in `file`, whose contents are `text`, and one clear line for the parser's message of
-    several lines.
+    """The position of a syntax error in `file`, whose contents are `text`, and one clear line for the parser's message
+    of several lines.
     """
     import yaml
 

@@ -47,7 +47,7 @@ def parts_of(spec: QuotaSpec, level: float) -> AppParts:
 
 
 class PartedQuota(QuotaBucket):
-    """A quota of which each app has a part. `place`, in all methods, is the number of an app among the parts."""
+    """A quota of which each app has a part. `index`, in all methods, is the number of an app among the parts."""
 
     # Methods of the base class are called by its name, since compiled code goes through the interpreter for `super()`.
 
@@ -90,53 +90,53 @@ class PartedQuota(QuotaBucket):
         QuotaBucket.succeeded(self, last_price, now)
         self.parts.refilled(before, self._level)
 
-    def came(self, place: int, now: float) -> None:
-        self.parts.came(place, now)
+    def came(self, index: int, now: float) -> None:
+        self.parts.came(index, now)
         self.begin(now)
 
-    def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
-        return self.parts.available(place, self.level(now), now, low=low)
+    def available(self, index: int, low: bool, now: float) -> float:
+        """The tokens that the app with the number `index` may spend now. `low`: its call has low priority."""
+        return self.parts.available(index, self.level(now), now, low=low)
 
-    def affords_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Whether the app with the number `place` may spend the price now. `low`: its call has low priority."""
-        return not price or self.parts.affords(place, price, self.level(now), now, low=low)
+    def affords_for(self, index: int, low: bool, price: float, now: float) -> bool:
+        """Whether the app with the number `index` may spend the price now. `low`: its call has low priority."""
+        return not price or self.parts.affords(index, price, self.level(now), now, low=low)
 
-    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `place` may spend; False if that is too little. `low`: its
+    def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from what the app with the number `index` may spend; False if that is too little. `low`: its
         call has low priority.
         """
         level = self.level(now)
         if not price:
             return True
-        if not self.parts.affords(place, price, level, now, low=low):
+        if not self.parts.affords(index, price, level, now, low=low):
             return False
-        self.parts.took(place, price, level, now)
+        self.parts.took(index, price, level, now)
         self._level = max(0.0, level - price)
         self._note_payment(now)
         return True
 
-    def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app with the number `place` earned, or got back."""
+    def earn_for(self, index: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app with the number `index` earned, or got back."""
         if self._level >= self.capacity:  # nearly always the case; every part is full then
             return
         self._level = min(self.capacity, self.level(now) + tokens)
-        self.parts.earned(place, tokens, self._level)
+        self.parts.earned(index, tokens, self._level)
 
-    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
-        self.earn_for(place, self._refund if last_price is None or self.spec.flat_refund else last_price, now)
+    def succeeded_for(self, index: int, last_price: float | None, now: float) -> None:
+        self.earn_for(index, self._refund if last_price is None or self.spec.flat_refund else last_price, now)
 
-    def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the own retry of the app with the number `place`: a retry's price, or what the app may
+    def charge_for(self, index: int, low: bool, now: float) -> float:
+        """Charge a call that is the own retry of the app with the number `index`: a retry's price, or what the app may
         spend if that is less. `low`: the call has low priority. Returns the tokens that were taken.
         """
-        charge = min(self.available(place, low, now), self.spec.retry_cost)
-        return charge if self.take_for(place, low, charge, now) else 0.0
+        charge = min(self.available(index, low, now), self.spec.retry_cost)
+        return charge if self.take_for(index, low, charge, now) else 0.0
 
 
 class SpentByApps(Protocol):
     """The methods of a quota that an `AppQuota`, which is one app's view of the quota, needs; the quota may be kept
-    outside this process. `place`, in all methods, is the number of an app among the parts.
+    outside this process. `index`, in all methods, is the number of an app among the parts.
     """
 
     spec: QuotaSpec
@@ -157,30 +157,30 @@ class SpentByApps(Protocol):
         alone decides.
         """
 
-    def came(self, place: int, now: float) -> None:
-        """Note that the app with the number `place` makes a call."""
+    def came(self, index: int, now: float) -> None:
+        """Note that the app with the number `index` makes a call."""
 
-    def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority."""
+    def available(self, index: int, low: bool, now: float) -> float:
+        """The tokens that the app with the number `index` may spend now. `low`: its call has low priority."""
 
-    def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
-        """Whether the app with the number `place` could take the price now. `low`: its call has low priority."""
+    def affords_for(self, index: int, low: bool, price: float, now: float) -> Affords:
+        """Whether the app with the number `index` could take the price now. `low`: its call has low priority."""
 
-    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `place` may spend; False if that is too little. `low`: its
+    def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from what the app with the number `index` may spend; False if that is too little. `low`: its
         call has low priority.
         """
 
-    def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app with the number `place` earned, or got back."""
+    def earn_for(self, index: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app with the number `index` earned, or got back."""
 
-    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
-        """Refund a call of the app with the number `place` that succeeded. `last_price`: what its last retry paid, None
+    def succeeded_for(self, index: int, last_price: float | None, now: float) -> None:
+        """Refund a call of the app with the number `index` that succeeded. `last_price`: what its last retry paid, None
         if it was not retried.
         """
 
-    def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the own retry of the app with the number `place`. `low`: the call has low priority.
+    def charge_for(self, index: int, low: bool, now: float) -> float:
+        """Charge a call that is the own retry of the app with the number `index`. `low`: the call has low priority.
         Returns the tokens that were taken.
         """
 
@@ -193,7 +193,7 @@ class SpentByApps(Protocol):
 class AppQuota(Bucket):
     """A quota as one app's calls spend it. `whole`: the quota of all apps."""
 
-    __slots__ = ("_low", "_place", "name", "whole")
+    __slots__ = ("_index", "_low", "name", "whole")
 
     spec: QuotaSpec
 
@@ -201,26 +201,26 @@ class AppQuota(Bucket):
         self.whole = whole
         self.name = app.name
         self.spec, self.capacity = whole.spec, whole.capacity
-        self._place, self._low = whole.parts.place(app.name), app.rank == _LOW
+        self._index, self._low = whole.parts.index(app.name), app.rank == _LOW
 
     def level(self, now: float) -> float:
         return self.whole.level(now)
 
     def spendable(self, now: float) -> float:
         """The tokens that the app may spend now."""
-        return self.whole.available(self._place, self._low, now)
+        return self.whole.available(self._index, self._low, now)
 
     def begin(self, now: float) -> None:
-        self.whole.came(self._place, now)
+        self.whole.came(self._index, now)
 
     def price(self, cls: Class) -> float:
         return self.whole.price(cls)
 
     def affords(self, price: float, now: float) -> Affords:
-        return self.whole.affords_for(self._place, self._low, price, now)
+        return self.whole.affords_for(self._index, self._low, price, now)
 
     def take(self, price: float, now: float) -> bool:
-        return self.whole.take_for(self._place, self._low, price, now)
+        return self.whole.take_for(self._index, self._low, price, now)
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         self.whole.ask(price, due, now, partial(self._answered, now, answer))
@@ -230,20 +230,20 @@ class AppQuota(Bucket):
         app.
         """
         if granted:
-            self.whole.parts.took(self._place, price, self.whole.level(now) + price, now)
+            self.whole.parts.took(self._index, price, self.whole.level(now) + price, now)
         answer(price, granted)
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        self.whole.earn_for(self._place, price, now)
+        self.whole.earn_for(self._index, price, now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        self.whole.succeeded_for(self._place, last_price, now)
+        self.whole.succeeded_for(self._index, last_price, now)
 
     def charge_app_retry(self, now: float) -> float:
-        return self.whole.charge_for(self._place, self._low, now)
+        return self.whole.charge_for(self._index, self._low, now)
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        self.whole.earn_for(self._place, charged, now)
+        self.whole.earn_for(self._index, charged, now)
 
     def share(self, now: float) -> float | None:
         return self.whole.share(now)

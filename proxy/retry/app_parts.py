@@ -27,25 +27,25 @@ MOST_PARTS = 64
 
 class AppParts:
     """The parts of one quota of `capacity` tokens, whose dearest retry costs `price`, and which has `level` tokens at
-    first. `place`, in all methods, is the number of an app; levels are those of the whole bucket, in tokens.
+    first. `index`, in all methods, is the number of an app; levels are those of the whole bucket, in tokens.
     """
 
-    __slots__ = ("_lent", "_places", "_seen", "_spent", "capacity", "sizes")
+    __slots__ = ("_indices", "_lent", "_seen", "_spent", "capacity", "sizes")
 
     def __init__(self, shares: Shares, capacity: float, price: float, level: float) -> None:
         self.capacity = capacity
-        self._places = {name: place for place, (name, _) in enumerate(shares)}
+        self._indices = {name: index for index, (name, _) in enumerate(shares)}
         self.sizes = _sizes([weight for _, weight in shares], capacity, min(price, capacity))
         missing = 1 - level / capacity if capacity else 0.0
         self._spent = [0.0] * len(shares)  # the tokens of each part that its own app has spent
         self._lent = [size * missing for size in self.sizes]  # and those that other apps have
         self._seen = [float("-inf")] * len(shares)  # when the app made its last call
 
-    def place(self, app: str) -> int:
+    def index(self, app: str) -> int:
         """The number of the app with this name; an app without a part of its own has the number that stands for all
         others.
         """
-        return self._places.get(app, len(self.sizes) - 1)
+        return self._indices.get(app, len(self.sizes) - 1)
 
     def state(self) -> tuple[float, ...]:
         """The parts' state as numbers, for stores outside this process (`proxy.stores`)."""
@@ -56,52 +56,52 @@ class AppParts:
         count = len(self.sizes)
         self._spent, self._lent, self._seen = (list(state[at : at + count]) for at in (0, count, 2 * count))
 
-    def came(self, place: int, now: float) -> None:
-        """Note that the app with the number `place` makes a call."""
-        self._seen[place] = now
+    def came(self, index: int, now: float) -> None:
+        """Note that the app with the number `index` makes a call."""
+        self._seen[index] = now
 
-    def seen(self, place: int) -> float:
-        """The time (seconds) of the last call of the app with the number `place`; minus infinity if there was none."""
-        return self._seen[place]
+    def seen(self, index: int) -> float:
+        """The time (seconds) of the last call of the app with the number `index`; minus infinity if there was none."""
+        return self._seen[index]
 
-    def own(self, place: int) -> float:
-        """The tokens that are left of the part of the app with the number `place`."""
-        return self.sizes[place] - self._spent[place] - self._lent[place]
+    def own(self, index: int) -> float:
+        """The tokens that are left of the part of the app with the number `index`."""
+        return self.sizes[index] - self._spent[index] - self._lent[index]
 
-    def affords(self, place: int, price: float, level: float, now: float, *, low: bool) -> bool:
-        """Whether the app with the number `place` may spend the price now, of a bucket that has `level` tokens. `low`:
+    def affords(self, index: int, price: float, level: float, now: float, *, low: bool) -> bool:
+        """Whether the app with the number `index` may spend the price now, of a bucket that has `level` tokens. `low`:
         its call has low priority.
         """
-        available = self.available(place, level, now, low=low)
+        available = self.available(index, level, now, low=low)
         return available > 0 and price <= available + _ROUNDING
 
-    def available(self, place: int, level: float, now: float, *, low: bool) -> float:
-        """The tokens that the app with the number `place` may spend now, of its own part and beyond it, if the bucket
+    def available(self, index: int, level: float, now: float, *, low: bool) -> float:
+        """The tokens that the app with the number `index` may spend now, of its own part and beyond it, if the bucket
         has `level` tokens. `low`: its call has low priority.
         """
         if low and level <= self.capacity / 2:
             return 0.0
-        beyond = max(0.0, self._unreserved(level)) + sum(self._loans(place, now))
-        return max(0.0, min(level, self.own(place) + beyond))
+        beyond = max(0.0, self._unreserved(level)) + sum(self._loans(index, now))
+        return max(0.0, min(level, self.own(index) + beyond))
 
-    def took(self, place: int, price: float, level: float, now: float) -> None:
-        """Note that the app with the number `place` spends the price, of a bucket that had `level` tokens before."""
-        own = min(price, max(0.0, self.own(place)))
+    def took(self, index: int, price: float, level: float, now: float) -> None:
+        """Note that the app with the number `index` spends the price, of a bucket that had `level` tokens before."""
+        own = min(price, max(0.0, self.own(index)))
         beyond = price - own - max(0.0, self._unreserved(level))
-        self._spent[place] += own
+        self._spent[index] += own
         if beyond > 0:
-            loans = self._loans(place, now)
+            loans = self._loans(index, now)
             whole = sum(loans)
             for other, loan in enumerate(loans):
                 if loan:
                     self._lent[other] += min(loan, loan / whole * beyond)
 
-    def earned(self, place: int, tokens: float, level: float) -> None:
-        """Note that the app with the number `place` earned tokens, or got some back. `level`: the bucket's level after
+    def earned(self, index: int, tokens: float, level: float) -> None:
+        """Note that the app with the number `index` earned tokens, or got some back. `level`: the bucket's level after
         that.
         """
-        own = min(tokens, self._spent[place])
-        self._spent[place] -= own
+        own = min(tokens, self._spent[index])
+        self._spent[index] -= own
         owed = sum(self._lent)
         if owed and tokens > own:
             left = max(0.0, 1 - (tokens - own) / owed)
@@ -128,12 +128,12 @@ class AppParts:
         """
         return level - sum(self.sizes) + sum(self._spent) + sum(self._lent)
 
-    def _loans(self, place: int, now: float) -> list[float]:
-        """The tokens that the app with the number `place` may borrow now from each of the apps, by their numbers; 0 for
+    def _loans(self, index: int, now: float) -> list[float]:
+        """The tokens that the app with the number `index` may borrow now from each of the apps, by their numbers; 0 for
         itself and for apps that were seen lately.
         """
         return [
-            0.0 if other == place or now - self._seen[other] <= SEEN else max(0.0, (size - spent) / 2 - lent)
+            0.0 if other == index or now - self._seen[other] <= SEEN else max(0.0, (size - spent) / 2 - lent)
             for other, (size, spent, lent) in enumerate(zip(self.sizes, self._spent, self._lent, strict=True))
         ]
 
@@ -142,9 +142,9 @@ def _sizes(weights: Sequence[int], capacity: float, least: float) -> list[float]
     """The sizes of the parts in tokens: the capacity divided by weight, except that no part is smaller than `least`."""
     small: set[int] = set()
     while True:
-        whole = sum(weight for place, weight in enumerate(weights) if place not in small)
+        whole = sum(weight for index, weight in enumerate(weights) if index not in small)
         rest = max(0.0, capacity - least * len(small))
-        more = {place for place, weight in enumerate(weights) if place not in small and rest * weight < least * whole}
+        more = {index for index, weight in enumerate(weights) if index not in small and rest * weight < least * whole}
         if not more:
-            return [least if place in small else rest * weight / whole for place, weight in enumerate(weights)]
+            return [least if index in small else rest * weight / whole for index, weight in enumerate(weights)]
         small |= more

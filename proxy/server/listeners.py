@@ -23,8 +23,7 @@ from typing import Any, Protocol
 
 from proxy.config.problems import Problem, dotted
 from proxy.config.settings import LONGEST_SOCKET, Address, Settings
-from proxy.config.yaml_tree import Map, Seq
-from proxy.config.yaml_tree import place as written_at
+from proxy.config.yaml_tree import Map, Seq, mark_at
 from proxy.process import Background
 from proxy.server.inherited import Inherited, InheritedSocket, bound
 
@@ -56,8 +55,8 @@ class Opener(Protocol):
         """Return all sockets, on which connections may wait, of the listener for which `open` returned `opened`."""
 
 
-#: A place to listen: the setting's name, and the address as configured.
-_Place = tuple[str, Address]
+#: A setting that asks for a listener: its name, and the address as configured.
+_Wanted = tuple[str, Address]
 #: A listener: the address that it got, and what its opener returned.
 _Listener = tuple[Address, Any]
 
@@ -68,8 +67,8 @@ class ListenPlan:
     new addresses.
     """
 
-    wanted: list[_Place]
-    bound: dict[_Place, list[socket.socket]]
+    wanted: list[_Wanted]
+    bound: dict[_Wanted, list[socket.socket]]
 
     @property
     def sockets(self) -> list[socket.socket]:
@@ -83,14 +82,14 @@ class Listeners:
     def __init__(self, openers: Mapping[str, Opener], inherited: Inherited | None = None) -> None:
         self._openers = openers
         self._inherited = Inherited() if inherited is None else inherited
-        self._open: dict[_Place, list[_Listener]] = {}
-        self._planned: list[_Place] = []  # the places that are open once every plan has been taken
+        self._open: dict[_Wanted, list[_Listener]] = {}
+        self._planned: list[_Wanted] = []  # what is open once every plan has been taken
         self._pending: list[ListenPlan] = []  # plans that are not taken yet
         self._closing = Background()  # in the background: the reload's own request may be using the admin listener
 
     def plan(self, settings: Settings) -> ListenPlan:
         """Bind the addresses that are new in these settings. Raises CannotListenError, with nothing left open."""
-        wanted: list[_Place] = [("listen", address) for address in settings.listen]
+        wanted: list[_Wanted] = [("listen", address) for address in settings.listen]
         if settings.admin is not None:
             wanted.append(("admin", settings.admin.listen))
         if settings.probe is not None:
@@ -100,9 +99,9 @@ class Listeners:
         ours.update(bound(sock).port for each in self._pending for sock in each.sockets)
         ours.update(self._inherited.ports)
         try:
-            for place in wanted:
-                if place not in self._planned:
-                    plan.bound[place] = self._inherited.take(*place) or bind(place[1], place[0], ours=ours)
+            for each in wanted:
+                if each not in self._planned:
+                    plan.bound[each] = self._inherited.take(*each) or bind(each[1], each[0], ours=ours)
         except CannotListenError:
             for sock in plan.sockets:
                 sock.close()
@@ -116,19 +115,19 @@ class Listeners:
         order in which they were made.
         """
         self._pending.remove(plan)
-        for place, sockets in plan.bound.items():
-            opener, at = self._openers[place[0]], _by_address(sockets)
-            self._open[place] = [(address, await opener.open(address, each)) for address, each in at.items()]
-        for place in [place for place in self._open if place not in plan.wanted]:
-            for _, opened in self._open.pop(place):
-                self._closing.begin(self._openers[place[0]].shut(opened))
+        for each, sockets in plan.bound.items():
+            opener, at = self._openers[each[0]], _by_address(sockets)
+            self._open[each] = [(address, await opener.open(address, each)) for address, each in at.items()]
+        for each in [each for each in self._open if each not in plan.wanted]:
+            for _, opened in self._open.pop(each):
+                self._closing.begin(self._openers[each[0]].shut(opened))
 
     async def close(self, *settings: str) -> None:
         """Close all listeners of these settings, and wait for those that a reload has closed."""
         await asyncio.gather(*self._closing.tasks)
-        for place in [place for place in self._open if place[0] in settings]:
-            for _, opened in self._open.pop(place):
-                await self._openers[place[0]].shut(opened)
+        for each in [each for each in self._open if each[0] in settings]:
+            for _, opened in self._open.pop(each):
+                await self._openers[each[0]].shut(opened)
 
     def offered(self) -> list[InheritedSocket]:
         """Return all open sockets, for a process that takes over from this one."""
@@ -145,7 +144,7 @@ class Listeners:
 
     def addresses(self, setting: str) -> list[Address]:
         """Return the addresses of a setting's listeners, with the ports that the system chose."""
-        return [address for place, each_of in self._open.items() if place[0] == setting for address, _ in each_of]
+        return [address for each, each_of in self._open.items() if each[0] == setting for address, _ in each_of]
 
 
 def where(settings: Settings, error: CannotListenError) -> Problem:
@@ -157,7 +156,7 @@ def where(settings: Settings, error: CannotListenError) -> Problem:
         path = (error.what, settings.listen.index(error.address))
     elif isinstance(value, Map):
         path = (error.what, "listen")
-    mark = written_at(top, path)
+    mark = mark_at(top, path)
     file = mark.file if mark.line else settings.file or "redrive"
     return Problem(file, mark.line, mark.column, dotted(path), str(error))
 
@@ -208,12 +207,12 @@ def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:
         found = found[:1]
     sockets: list[socket.socket] = []
     absent: OSError | None = None
-    for family, kind, protocol, _, place in dict.fromkeys(found):
+    for family, kind, protocol, _, sockaddr in dict.fromkeys(found):
         try:
             if address.port and not is_ours:
                 # Binding without SO_REUSEPORT fails if another process has the port, even with SO_REUSEPORT.
-                _listen(socket.socket(family, kind, protocol), place, shared=False).close()
-            sockets.append(_listen(socket.socket(family, kind, protocol), place))
+                _listen(socket.socket(family, kind, protocol), sockaddr, shared=False).close()
+            sockets.append(_listen(socket.socket(family, kind, protocol), sockaddr))
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 for sock in sockets:
@@ -225,7 +224,7 @@ def _tcp(address: Address, is_ours: bool) -> list[socket.socket]:
     return sockets
 
 
-def _listen(sock: socket.socket, place: tuple[object, ...] | str, *, shared: bool = True) -> socket.socket:
+def _listen(sock: socket.socket, address: tuple[object, ...] | str, *, shared: bool = True) -> socket.socket:
     try:
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -233,7 +232,7 @@ def _listen(sock: socket.socket, place: tuple[object, ...] | str, *, shared: boo
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(place)
+        sock.bind(address)
         sock.listen(BACKLOG)
     except OSError:
         sock.close()

@@ -292,10 +292,10 @@ def tunnel_endpoints(upstream: Upstream, authority: str) -> tuple[Endpoint, ...]
     authority only if it has the same host and port, or if the configuration maps the name to the endpoints.
     """
     endpoints = upstream.target.endpoints
-    place = split_authority(authority, 443)
-    if place is None or not endpoints:
+    named = split_authority(authority, 443)
+    if named is None or not endpoints:
         return ()
-    host = place[0].strip("[]")
+    host = named[0].strip("[]")
     if any(end.host.lower() == host for end in endpoints):
-        return tuple(end for end in endpoints if end.host.lower() == host and end.port == place[1])
+        return tuple(end for end in endpoints if end.host.lower() == host and end.port == named[1])
     return endpoints

@@ -26,7 +26,7 @@ from proxy.transport.dial_times import DialTimes
 from proxy.transport.egress_guard import Guard
 from proxy.transport.faults import DeniedError, ParentRefusedError
 from proxy.transport.resolver import KEPT, Resolver
-from proxy.transport.tls import Contexts, place_of
+from proxy.transport.tls import Contexts, session_key
 
 #: RFC 8305 section 5: Connection Attempt Delay.
 HEAD_START = 0.25
@@ -95,17 +95,17 @@ class Dialer:
             sock = await self._connect(addresses, port)
         else:
             sock = await self._unix(unix)
-        place = _peer(sock) if unix is None else None
+        peer = _peer(sock) if unix is None else None
         try:
             if way.parent is not None and unix is None and (secure or tunnel or way.http2):
                 await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
             context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
-            name = place_of(endpoint, way.parent) if secure else None
+            name = session_key(endpoint, way.parent) if secure else None
             await self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
-            if place is not None:
-                self._failed.pop(place, None)
+            if peer is not None:
+                self._failed.pop(peer, None)
         except BaseException:
-            self.failed_at(place)
+            self.failed_at(peer)
             sock.close()
             raise
 
@@ -115,32 +115,32 @@ class Dialer:
         """Connect a protocol to the only address of an endpoint, with TLS if `secure`: there is no race, and the event
         loop makes the socket, for a fifth of the instructions.
         """
-        place = address, endpoint.port
+        peer = address, endpoint.port
         try:
             if secure:
                 context = self.contexts.get(way.verify, way.client_cert, way.protocols)
-                name = place_of(endpoint, None)
-                await self._loop.create_connection(lambda: protocol, *place, ssl=context, server_hostname=name)
+                name = session_key(endpoint, None)
+                await self._loop.create_connection(lambda: protocol, *peer, ssl=context, server_hostname=name)
             else:
-                await self._loop.create_connection(lambda: protocol, *place)
+                await self._loop.create_connection(lambda: protocol, *peer)
         except BaseException:
-            self.failed_at(place)
+            self.failed_at(peer)
             raise
         if self._failed:
-            self._failed.pop(place, None)
+            self._failed.pop(peer, None)
 
     async def close(self) -> None:
         """Cancel look-ups, and the timer of dials."""
         self.times.close()
         await self.resolver.close()
 
-    def failed_at(self, place: tuple[str, int] | None) -> None:
-        """Note that a dial to the address and port `place` has failed: other addresses of its name are tried before it
+    def failed_at(self, peer: tuple[str, int] | None) -> None:
+        """Note that a dial to the address and port `peer` has failed: other addresses of its name are tried before it
         for a while. None: it is not known which address it was.
         """
-        if place is not None:
-            self._failed[place] = monotonic()
-            self._failed.move_to_end(place)
+        if peer is not None:
+            self._failed[peer] = monotonic()
+            self._failed.move_to_end(peer)
             if len(self._failed) > KEPT:
                 self._failed.popitem(last=False)
 
@@ -162,11 +162,11 @@ class Dialer:
         text can be checked here. Raises DeniedError.
         """
         host, port = endpoint.host, endpoint.port
-        places = (host,) if way.parent is not None else await self.resolver.addresses(host)
+        addresses = (host,) if way.parent is not None else await self.resolver.addresses(host)
         if way.named and way.parent is None:
-            return places, port
-        judged = [(each, "" if way.named else self.guard.refuses(each, port, strict=way.strict)) for each in places]
-        allowed = [place for place, refusal in judged if not refusal]
+            return addresses, port
+        judged = [(each, "" if way.named else self.guard.refuses(each, port, strict=way.strict)) for each in addresses]
+        allowed = [address for address, refusal in judged if not refusal]
         if not allowed:
             raise DeniedError(f"{host} port {port} may not be connected to: {judged[-1][1]}")
         if way.parent is None:
@@ -210,10 +210,10 @@ class Dialer:
 
 def parent_credentials(parent: str) -> bytes:
     """The Proxy-Authorization line of a parent whose url has user info, else b""."""
-    place = urlsplit(parent)
-    if place.username is None:
+    url = urlsplit(parent)
+    if url.username is None:
         return b""
-    pair = f"{unquote(place.username)}:{unquote(place.password or '')}".encode()
+    pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
     return b"Proxy-Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
 
 

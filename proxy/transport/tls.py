@@ -2,8 +2,8 @@
 
 A context is made once and shared; what differs between connections (the name) is given when a connection is wrapped.
 asyncio offers no way to pass a session, so the context itself adds it then: a session may only be reused with the same
-context, and for the same place, that it was made under. The place is more than the name that TLS asks for: another port
-of a host is another server, which knows nothing of the first one's sessions.
+context, and for the same server, that it was made under. The server is more than the name that TLS asks for: another
+port of a host is another server, which knows nothing of the first one's sessions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.retry.routing import Endpoint
 
 #: The most sessions that are kept for each context; a session is a few KiB.
 KEPT = 256
-#: The most connections in a row whose session is not read, because earlier ones to the same place had no ticket.
+#: The most connections in a row whose session is not read, because earlier ones to the same server had no ticket.
 UNREAD = 64
 
 
@@ -47,8 +47,8 @@ class _File:
         return self._digest != before
 
 
-def place_of(endpoint: Endpoint, parent: str | None) -> str:
-    """The place that a `ResumingContext` keeps a session for, as a text that is given to TLS as the server's name: the
+def session_key(endpoint: Endpoint, parent: str | None) -> str:
+    """The key under which a `ResumingContext` keeps a session, a text that is given to TLS as the server's name: the
     name of the endpoint, a space, and everything else that distinguishes servers of that name. `parent`: the URL of the
     parent proxy, None for none. An event loop passes only a single text to `wrap_bio`, and exactly a `str`.
     """
@@ -57,7 +57,7 @@ def place_of(endpoint: Endpoint, parent: str | None) -> str:
 
 @dataclass(slots=True)
 class KeptSession:
-    """A session that is kept for a place. `used`: the number of connections that have resumed it. `once`: the server
+    """A session that is kept for a server. `used`: the number of connections that have resumed it. `once`: the server
     seems to take each session for one connection only.
     """
 
@@ -67,13 +67,13 @@ class KeptSession:
 
 
 class ResumingContext(ssl.SSLContext):
-    """A client context that offers the TLS session kept last for the server ("place", see `place_of`) that is connected
+    """A client context that offers the TLS session kept last for the server (its key: `session_key`) that is connected
     to.
 
     Everything else that decides whether a session fits (trusted roots, the client certificate, ALPN) is the same for
     all connections of a context. `files` are those that the context was made from. The context is `stale` once their
     contents were found to have changed: connections that were made with it are then not what the configuration asks
-    for. `without_ticket`: the places whose server's latest session had no ticket and so can't be resumed; for each, how
+    for. `without_ticket`: the servers whose latest session had no ticket and so can't be resumed; for each, how
     many connections are let pass before a session is read again, and how many of these are still to come.
     """
 
@@ -90,9 +90,9 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Wrap a connection, with the session that is kept for its place, which `server_hostname` is (see `place_of`);
-        TLS gets the name alone. The arguments are those of `ssl.SSLContext.wrap_bio`; a `session` that is given goes
-        first.
+        """Wrap a connection, with the session that is kept for its server, whose key `server_hostname` is
+        (`session_key`); TLS gets the name alone. The arguments are those of `ssl.SSLContext.wrap_bio`; a `session` that
+        is given goes first.
         """
         if isinstance(server_hostname, str):
             kept = self.sessions.get(server_hostname)
@@ -100,35 +100,35 @@ class ResumingContext(ssl.SSLContext):
             server_hostname = server_hostname.partition(" ")[0]
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
-    def keep(self, place: str, wrapped: ssl.SSLObject) -> None:
-        """Keep the session of the TLS connection `wrapped`, for the next ones to this place. With TLS 1.3 the session
-        arrives only with data, so this is to be called after data has arrived.
+    def keep(self, key: str, wrapped: ssl.SSLObject) -> None:
+        """Keep the session of the TLS connection `wrapped`, for the next ones to the server with this key. With TLS 1.3
+        the session arrives only with data, so this is to be called after data has arrived.
 
         Reading a session costs a copy of it, certificates included: half of what a resumed handshake costs here. So a
         session that was resumed stays, and is offered again (decision 0017), unless the server takes each only once.
         Where a server gives no tickets, ever fewer sessions are read: one of UNREAD connections in the end.
         """
-        kept = self.sessions.get(place)
+        kept = self.sessions.get(key)
         if wrapped.session_reused and kept is not None and not kept.once:
             kept.used += 1
-            self.sessions.move_to_end(place)
+            self.sessions.move_to_end(key)
             return
-        unread, left = self.without_ticket.get(place, (0, 0))
+        unread, left = self.without_ticket.get(key, (0, 0))
         if left:
-            self.without_ticket[place] = unread, left - 1
+            self.without_ticket[key] = unread, left - 1
             return
         session = wrapped.session
         if session is not None and session.has_ticket:
             # Refused after one use: the server takes each only once. After more: the session has expired, say.
             once = kept is not None and (kept.once or kept.used == 1)
-            self.sessions[place] = KeptSession(session, once=once)
-            self.sessions.move_to_end(place)
+            self.sessions[key] = KeptSession(session, once=once)
+            self.sessions.move_to_end(key)
             if len(self.sessions) > KEPT:
                 self.sessions.popitem(last=False)
-            self.without_ticket.pop(place, None)
+            self.without_ticket.pop(key, None)
         else:
             unread = min(2 * unread + 1, UNREAD)
-            self.without_ticket[place] = unread, unread
+            self.without_ticket[key] = unread, unread
             if len(self.without_ticket) > KEPT:
                 self.without_ticket.popitem(last=False)
 
@@ -139,7 +139,7 @@ def keep_session(transport: asyncio.BaseTransport, endpoint: Endpoint, parent: s
     """
     context = transport.get_extra_info("sslcontext")
     if isinstance(context, ResumingContext):
-        context.keep(place_of(endpoint, parent), transport.get_extra_info("ssl_object"))
+        context.keep(session_key(endpoint, parent), transport.get_extra_info("ssl_object"))
 
 
 class Contexts:

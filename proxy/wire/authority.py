@@ -17,7 +17,7 @@ from proxy.wire.errors import malformed
 _AUTHORITY = re.compile(
     rb"(?:\[([0-9A-Fa-f:.]++)\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})++)(?::([0-9]{1,5}))?"
 ).fullmatch
-_PLACE = re.compile(rb"(?i:(https?))://([^/?]*+)").match
+_ORIGIN = re.compile(rb"(?i:(https?))://([^/?]*+)").match
 
 #: The number of authorities in each cache. They recur, but a hostile one may be as long as a head, so few are kept.
 REMEMBERED = 256
@@ -45,7 +45,7 @@ def without_empty_port(raw: bytes) -> bytes:
     return raw.removesuffix(b":")
 
 
-class Place(NamedTuple):
+class UrlOrigin(NamedTuple):
     """The destination that a URL names.
 
     scheme: "http" or "https". named: the authority as written, without an empty port. lowered: `named` in lower case.
@@ -59,19 +59,19 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _read_place(start: bytes) -> Place:
+def _read_origin(start: bytes) -> UrlOrigin:
     """Return the destination that a URL names. `start`: the URL without its path and query. Raises Refused."""
-    found = _PLACE(start)
+    found = _ORIGIN(start)
     if found is None or found.end() != len(start):
         raise malformed("the request target is neither a path nor an http or https URL")
     scheme, named = found[1], without_empty_port(found[2])
     authority = read_authority(named)
     if not authority:
         raise malformed("the URL's authority is not a host with an optional port")
-    return Place("https" if len(scheme) == 5 else "http", named, named.lower(), authority)
+    return UrlOrigin("https" if len(scheme) == 5 else "http", named, named.lower(), authority)
 
 
-def read_absolute(target: bytes, method: str) -> tuple[Place, bytes]:
+def read_absolute(target: bytes, method: str) -> tuple[UrlOrigin, bytes]:
     """Split a target in absolute form into the destination that it names, and its path and query in origin form. Raises
     Refused.
 
@@ -79,10 +79,10 @@ def read_absolute(target: bytes, method: str) -> tuple[Place, bytes]:
     """
     slash, query = target.find(b"/", 8), target.find(b"?")
     if slash > 0 and (query < 0 or slash < query):
-        return _read_place(target[:slash]), target[slash:]
+        return _read_origin(target[:slash]), target[slash:]
     if query > 0:
-        return _read_place(target[:query]), b"/" + target[query:]
-    return _read_place(target), b"*" if method == "OPTIONS" else b"/"
+        return _read_origin(target[:query]), b"/" + target[query:]
+    return _read_origin(target), b"*" if method == "OPTIONS" else b"/"
 
 
 def read_connect(target: bytes) -> str:

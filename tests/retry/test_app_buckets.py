@@ -247,4 +247,4 @@ def test_the_state_goes_to_another_process_and_back() -> None:
 
 def test_an_unknown_name_has_the_part_of_all_others() -> None:
     parts = AppParts(APPS.shares, 600, 5, 600)
-    assert [parts.place(name) for name in ("web", "batch", "others", "nobody")] == [0, 1, 2, 2]
+    assert [parts.index(name) for name in ("web", "batch", "others", "nobody")] == [0, 1, 2, 2]

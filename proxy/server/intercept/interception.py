@@ -122,11 +122,11 @@ class Interception:
         """Answer the CONNECT as soon as `leaves` has a leaf for the authority's host; if none can be made, call
         `refuse` with the reason.
         """
-        place = split_authority(authority, 443)
-        assert place is not None  # a CONNECT with a malformed authority was refused earlier
+        named = split_authority(authority, 443)
+        assert named is not None  # a CONNECT with a malformed authority was refused earlier
         transport, early = connection.hand_over()
         try:
-            context = await leaves.context(place[0])
+            context = await leaves.context(named[0])
         except CaError as error:
             connection.take_back(early)
             refuse(error)

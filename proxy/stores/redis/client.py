@@ -137,11 +137,11 @@ class RedisClient:
         answer.
         """
         replies = await self._evaluate(commands, known=True)
-        unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        unknown = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:
-            again = await self._evaluate([commands[place] for place in unknown], known=False)
-            for place, reply in zip(unknown, again, strict=True):
-                replies[place] = reply
+            again = await self._evaluate([commands[index] for index in unknown], known=False)
+            for index, reply in zip(unknown, again, strict=True):
+                replies[index] = reply
         return replies
 
     async def _evaluate(self, commands: Sequence[Command], *, known: bool) -> list[Any]:
@@ -237,17 +237,17 @@ def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
     if not form:
         return "", parts._replace(scheme=kind).geturl(), [], ""
     user, at, hosts = parts.netloc.rpartition("@")
-    places = [_place(text, 26379 if form == "sentinel" else 6379) for text in hosts.split(",") if text]
+    servers = [_host_and_port(text, 26379 if form == "sentinel" else 6379) for text in hosts.split(",") if text]
     rest = parts.path.strip("/")
-    if not places or (form == "sentinel" and not rest):
+    if not servers or (form == "sentinel" and not rest):
         raise BadUrlError("a Sentinel's URL is redis+sentinel://host:port,host:port/service")
     query = urlencode(parse_qsl(parts.query))
-    host, port = places[0]
+    host, port = servers[0]
     host = f"[{host}]" if ":" in host else host
-    return form, f"{kind}://{user}{at}{host}:{port}" + (f"?{query}" if query else ""), places, rest
+    return form, f"{kind}://{user}{at}{host}:{port}" + (f"?{query}" if query else ""), servers, rest
 
 
-def _place(text: str, port: int) -> tuple[str, int]:
+def _host_and_port(text: str, port: int) -> tuple[str, int]:
     with contextlib.suppress(ValueError):
         parts = urlsplit(f"//{text}")
         if parts.hostname is not None:

@@ -156,53 +156,53 @@ class RedisQuota(LeasedBucket, Bucket):
     def of_app(self, app: NamedApp) -> Bucket:
         return app_view(self._views, self, app) if self.spec.apps else self
 
-    def came(self, place: int, now: float) -> None:
+    def came(self, index: int, now: float) -> None:
         self.begin(now)
-        self.parts.came(place, now)
+        self.parts.came(index, now)
 
-    def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
-        self.earn_for(place, self._refund(last_price), now)
+    def succeeded_for(self, index: int, last_price: float | None, now: float) -> None:
+        self.earn_for(index, self._refund(last_price), now)
 
-    def available(self, place: int, low: bool, now: float) -> float:
-        """The tokens that the app with the number `place` may spend now. `low`: its call has low priority, and gets
+    def available(self, index: int, low: bool, now: float) -> float:
+        """The tokens that the app with the number `index` may spend now. `low`: its call has low priority, and gets
         nothing from a bucket that is at most half full.
         """
-        return self.parts.available(place, self.level(now), now, low=low)
+        return self.parts.available(index, self.level(now), now, low=low)
 
-    def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
-        """Whether the app with the number `place` may spend the price, and the lease has it; ASK if Redis may have it.
+    def affords_for(self, index: int, low: bool, price: float, now: float) -> Affords:
+        """Whether the app with the number `index` may spend the price, and the lease has it; ASK if Redis may have it.
         `low`: the app's call has low priority, and gets nothing from a bucket that is at most half full.
         """
-        if price and not self.parts.affords(place, price, self.level(now), now, low=low):
+        if price and not self.parts.affords(index, price, self.level(now), now, low=low):
             return False
         return self.affords(price, now)
 
-    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from the lease, if the app with the number `place` may spend it. Returns whether it was taken.
+    def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from the lease, if the app with the number `index` may spend it. Returns whether it was taken.
         `low`: the app's call has low priority.
         """
         level = self.level(now)
-        if price and not self.parts.affords(place, price, level, now, low=low):
+        if price and not self.parts.affords(index, price, level, now, low=low):
             return False
         if not self.take(price, now):
             return False
-        self.parts.took(place, price, level, now)
+        self.parts.took(index, price, level, now)
         return True
 
-    def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app with the number `place` earned, or got back."""
+    def earn_for(self, index: int, tokens: float, now: float) -> None:
+        """Put back tokens that the app with the number `index` earned, or got back."""
         if tokens:
             self.give_back(tokens, now)
-            self.parts.earned(place, tokens, self.level(now))
+            self.parts.earned(index, tokens, self.level(now))
 
-    def charge_for(self, place: int, low: bool, now: float) -> float:
-        """Charge a call that is the own retry of the app with the number `place`: a retry's price, or what the app may
+    def charge_for(self, index: int, low: bool, now: float) -> float:
+        """Charge a call that is the own retry of the app with the number `index`: a retry's price, or what the app may
         spend if that is less. Returns the tokens that were taken. `low`: the call has low priority.
         """
-        may = self.available(place, low, now)
+        may = self.available(index, low, now)
         if may < self.spec.retry_cost:
-            return may if self.take_for(place, low, may, now) else 0.0
+            return may if self.take_for(index, low, may, now) else 0.0
         level = self.level(now)
         charge = self.charge_app_retry(now)
-        self.parts.took(place, charge, level, now)
+        self.parts.took(index, charge, level, now)
         return charge

@@ -138,20 +138,20 @@ class SharedBudget(BudgetBucket):
     ring publishes its own changes.
     """
 
-    __slots__ = ("_memory", "placed", "record")
+    __slots__ = ("_memory", "record", "rings_at")
 
     def __init__(self, spec: BudgetSpec, record: Rings, memory: Memory) -> None:
         super().__init__(spec)
         self.record = record
         self._memory = memory
-        self.place(record.value)
+        self.move_to(record.value)
 
-    def place(self, at: int) -> None:
+    def move_to(self, at: int) -> None:
         """Use the rings (of calls, retries, and retries of the last second) that begin at the word `at` of the
         memory.
         """
         memory, window = self._memory, self.spec.window
-        self.placed = at
+        self.rings_at = at
         self._calls = ring.RingCount(memory, at, window)
         self._retries = ring.RingCount(memory, at + ring.WORDS, window, late=True)
         self._last_second = ring.RingCount(memory, at + 2 * ring.WORDS, 1.0, late=True)

@@ -29,24 +29,24 @@ class BreakerRecord(Record):
 
     def load(self, bucket: Any) -> None:
         super().load(bucket)
-        if bucket.placed != self.value:
-            bucket.place(self.value)
+        if bucket.rings_at != self.value:
+            bucket.move_to(self.value)
 
 
 class SharedCircuitBreaker(CircuitBreaker):
     """The breaker of one endpoint in shared memory. Time is the machine's monotonic clock, the same for all workers."""
 
-    __slots__ = ("_memory", "placed", "record")
+    __slots__ = ("_memory", "record", "rings_at")
 
     def __init__(self, spec: BreakerSpec, record: BreakerRecord, memory: Memory) -> None:
         super().__init__(spec)
         self.record = record
         self._memory = memory
-        self.place(record.value)
+        self.move_to(record.value)
 
-    def place(self, at: int) -> None:
+    def move_to(self, at: int) -> None:
         """Use the state, and the rings after it, that begin at the word `at` of the memory."""
-        self.placed = at
+        self.rings_at = at
         first = at + 2 * COPY
         self._ended = ring.RingCount(self._memory, first, self.spec.window)
         self._ill = ring.RingCount(self._memory, first + ring.WORDS, self.spec.window)

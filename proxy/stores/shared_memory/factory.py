@@ -137,8 +137,8 @@ class SharedFactory(Factory):
 
         def begin(at: int, former: Former | None) -> None:
             self._write(at, circuit_breaker.beginning(spec))
-            for place in range(2):
-                ring.RingCount.begin(memory, at + 2 * COPY + place * ring.WORDS, None, 0)
+            for index in range(2):
+                ring.RingCount.begin(memory, at + 2 * COPY + index * ring.WORDS, None, 0)
 
         wanted = self._definition("breaker", key, spec)
         record = circuit_breaker.BreakerRecord(memory.large, wanted, begin, circuit_breaker.NUMBERS)

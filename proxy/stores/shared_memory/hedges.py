@@ -54,7 +54,7 @@ class SharedHedges(Hedges):
     rings), and the histogram of measured times.
     """
 
-    __slots__ = ("_at", "_known", "_memory", "placed", "record")
+    __slots__ = ("_at", "_known", "_memory", "record", "rings_at")
 
     def __init__(self, record: Rings, memory: Memory) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class SharedHedges(Hedges):
         self._memory = memory
         # When the sums were computed, the number of all times then, and for each box the times of the window up to it.
         self._known: tuple[float, int, list[int]] = (-math.inf, -1, [0])
-        self.place(record.value)
+        self.move_to(record.value)
 
     @staticmethod
     def begin(memory: Memory, at: int, former: Former | None) -> None:
@@ -76,10 +76,10 @@ class SharedHedges(Hedges):
             source = former.state + 2 * ring.WORDS
             memory.words[to : to + WORDS] = memory.words[source : source + WORDS]
 
-    def place(self, at: int) -> None:
+    def move_to(self, at: int) -> None:
         """Use the rings and the histogram that begin at the word `at` of the memory."""
         memory = self._memory
-        self.placed = at
+        self.rings_at = at
         self._begun = ring.RingCount(memory, at, WINDOW)
         self._sent = ring.RingCount(memory, at + ring.WORDS, WINDOW, late=True)
         self._at = at + 2 * ring.WORDS

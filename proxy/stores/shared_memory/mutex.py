@@ -52,12 +52,12 @@ class Mutex:
     `take` returns 0 if this process has the lock now; any other answer is to be given to `wait`. `free` releases it.
     """
 
-    __slots__ = ("_place", "free", "take")
+    __slots__ = ("_address", "free", "take")
 
     def __init__(self, mapping: mmap.mmap, at: int) -> None:
-        self._place = ctypes.byref(ctypes.c_char.from_buffer(mapping, at))  # made once: a fifth of a call's time
-        self.take: Callable[[], int] = partial(_libc.pthread_mutex_trylock, self._place)
-        self.free: Callable[[], int] = partial(_libc.pthread_mutex_unlock, self._place)
+        self._address = ctypes.byref(ctypes.c_char.from_buffer(mapping, at))  # made once: a fifth of a call's time
+        self.take: Callable[[], int] = partial(_libc.pthread_mutex_trylock, self._address)
+        self.free: Callable[[], int] = partial(_libc.pthread_mutex_unlock, self._address)
 
     def make(self) -> None:
         """Make a free lock here. No process may hold an earlier one in the same place."""
@@ -65,7 +65,7 @@ class Mutex:
         _sure(_libc.pthread_mutexattr_init(attributes))
         _sure(_libc.pthread_mutexattr_setpshared(attributes, _PROCESS_SHARED))
         _sure(_libc.pthread_mutexattr_setrobust(attributes, _ROBUST))
-        _sure(_libc.pthread_mutex_init(self._place, attributes))
+        _sure(_libc.pthread_mutex_init(self._address, attributes))
         _sure(_libc.pthread_mutexattr_destroy(attributes))
 
     def wait(self, answer: int) -> None:
@@ -97,7 +97,7 @@ class Mutex:
         """
         if answer != errno.EOWNERDEAD:
             raise OSError(answer, os.strerror(answer))
-        _sure(_libc.pthread_mutex_consistent(self._place))
+        _sure(_libc.pthread_mutex_consistent(self._address))
 
     def __enter__(self) -> None:
         answer = self.take()

@@ -3,11 +3,11 @@
 Law: a record is changed under its lock, and the change takes effect by one aligned store: a value of eight bytes in
 place, larger ones in the spare one of two copies, which the sequence number's store then makes the current one. So a
 process that is killed at any instruction leaves every record whole, and the kernel frees its locks (`mutex`). A process
-knows a record by its place and its stamp; between `open` and `close` no other process changes it.
+knows a record by its address and its stamp; between `open` and `close` no other process changes it.
 
 Theory. A parent and its workers map a memfd. After a header come tables of records of one size. A key's record is found
 by probing from its hash; this, and the making of a record, happens under one lock, and rarely: a process that has found
-a record keeps its place, and the stamp that the record got when it was made. In a full table, the place of a record
+a record keeps its slot, and the stamp that the record got when it was made. In a full table, the slot of a record
 that was not used lately is given to a new key; a process that uses the old record sees another stamp, and looks its key
 up again.
 
@@ -48,7 +48,7 @@ _PARTED = STATE + 2 * PARTS_COPY
 #: The number of gates whose turns of apps the workers share, and the room of each, in words (`fair_lines`).
 TURNS, TURN_WORDS = 1024, 8 + 2 * 160 + 8 * 512
 
-#: The number of small records, of one value or a few, and of places that are probed for a key. Contract, section 3: at
+#: The number of small records, of one value or a few, and of slots that are probed for a key. Contract, section 3: at
 #: most 10,000 scopes of each kind are kept.
 RECORDS = 32768
 PROBES = 64
@@ -193,16 +193,16 @@ class Table:
         self.end = start + count * record
 
     def attach(self, wanted: Definition, begin: Begin) -> tuple[int, int]:
-        """Find the record for this definition, or make it (`begin` writes its state). Returns its place and its
+        """Find the record for this definition, or make it (`begin` writes its state). Returns its address and its
         stamp.
         """
         memory, words = self.memory, self.memory.words
         with memory.directory:
-            places, alike = self._probe(wanted.key)
+            slots, alike = self._probe(wanted.key)
             newest = max(alike, key=lambda at: words[at + GENERATION], default=None)
             found = self._fitting(wanted, alike, newest)
             if found is None:
-                found = self._choose(places, alike, newest)
+                found = self._choose(slots, alike, newest)
                 self._make(found, wanted, begin, newest)
             elif words[found + GENERATION] < wanted.generation and found == newest:
                 words[found + GENERATION] = wanted.generation
@@ -215,18 +215,18 @@ class Table:
             return bool(self._probe(key)[1])
 
     def _probe(self, key: int) -> tuple[list[int], list[int]]:
-        """The places for this key in the order of probing, and those of them whose records have the key."""
+        """The slots for this key in the order of probing, and those of them whose records have the key."""
         words = self.memory.words
-        places, alike = [], []
+        slots, alike = [], []
         home = key % self._count
         for step in range(PROBES):
             at = self._start + (home + step) % self._count * self._record
-            places.append(at)
+            slots.append(at)
             if not words[at + MADE]:
                 break
             if words[at + STAMP] and words[at + KEY] == key:
                 alike.append(at)
-        return places, alike
+        return slots, alike
 
     def _fitting(self, wanted: Definition, alike: Sequence[int], newest: int | None) -> int | None:
         """The record of the definition `wanted`: one of the newest generation, or, for an older configuration, an older
@@ -244,19 +244,19 @@ class Table:
             return None
         return max(same, key=lambda at: words[at + GENERATION], default=None)
 
-    def _choose(self, places: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
-        """Choose the place for a new record among `places`: a free one, else that of a record of the same key (one of
+    def _choose(self, slots: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
+        """Choose the slot for a new record among `slots`: a free one, else that of a record of the same key (one of
         `alike`) that two later definitions have replaced, else that of a record not used since this search
         last met it, else any but that of `newest`, the newest of `alike` (None for none).
         """
         words = self.memory.words
-        for at in places:
+        for at in slots:
             if not words[at + STAMP]:
                 return at
         outdated = sorted((at for at in alike if at != newest), key=lambda at: words[at + GENERATION])
         if len(outdated) > 1:
             return outdated[0]
-        others = [at for at in places if at != newest]
+        others = [at for at in slots if at != newest]
         for at in others:
             if not words[at + STAMP] & TOUCHED:
                 return at
@@ -265,8 +265,8 @@ class Table:
         return others[words[_NEXT] % len(others)]
 
     def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
-        """Write a record for the definition `wanted` at the place `at`; `begin` writes its state, from that of the
-        key's record at the place `newest` if there is one (None: from nothing). The last store writes the record's
+        """Write a record for the definition `wanted` at the address `at`; `begin` writes its state, from that of the
+        key's record at the address `newest` if there is one (None: from nothing). The last store writes the record's
         stamp, which makes it valid.
         """
         memory, words, doubles = self.memory, self.memory.words, self.memory.doubles
@@ -349,7 +349,7 @@ class Record:
 
     def _find(self, answer: int) -> None:
         """Wait for the lock, after the attempt to take it gave this `answer` (0: this process has it already). If the
-        record's stamp has changed (its place was given to another key, or it counted as not used lately), look the
+        record's stamp has changed (its slot was given to another key, or it counted as not used lately), look the
         record up again.
         """
         while True:
@@ -393,12 +393,12 @@ class Record:
         self.load(bucket)
         self.close()
 
-    def peek(self, place: int = 0) -> float:
-        """Return one number of the state, the first if `place` is not given, without taking the lock."""
+    def peek(self, index: int = 0) -> float:
+        """Return one number of the state, the first if `index` is not given, without taking the lock."""
         words = self.words
         if words[self._stamp_at] != self._stamp:
             self._attach()
-        return self.doubles[self.value + place + self._table.copy * (words[self._sequence] & 1)]
+        return self.doubles[self.value + index + self._table.copy * (words[self._sequence] & 1)]
 
 
 class Rings(Record):
@@ -409,8 +409,8 @@ class Rings(Record):
     __slots__ = ()
 
     def load(self, bucket: Any) -> None:
-        if bucket.placed != self.value:
-            bucket.place(self.value)
+        if bucket.rings_at != self.value:
+            bucket.move_to(self.value)
 
     def save(self, bucket: Any) -> None:
         pass
@@ -432,7 +432,7 @@ class Number(Record):
     def look(self, bucket: Any) -> None:
         bucket._level = self.peek()
 
-    def peek(self, place: int = 0) -> float:
+    def peek(self, index: int = 0) -> float:
         if self.words[self._stamp_at] != self._stamp:
             self._attach()
         return self.doubles[self.value]

@@ -174,12 +174,12 @@ class RingCount(SlidingCount):
     def _copy(self, sequence: int) -> int:
         return (self._at + 8 + 8 * (sequence & 1)) * 8
 
-    def _read(self, place: int) -> tuple[float, float, int]:
-        first, last, count = _SLICE.unpack_from(self._map, self._slot(place))
+    def _read(self, index: int) -> tuple[float, float, int]:
+        first, last, count = _SLICE.unpack_from(self._map, self._slot(index))
         return first, last, count
 
-    def _write(self, place: int, first: float, last: float, count: int) -> None:
-        _SLICE.pack_into(self._map, self._slot(place), first, last, count)
+    def _write(self, index: int, first: float, last: float, count: int) -> None:
+        _SLICE.pack_into(self._map, self._slot(index), first, last, count)
 
-    def _slot(self, place: int) -> int:
-        return (self._at + _PUBLISHED) * 8 + place % SLOTS * _SLICE.size
+    def _slot(self, index: int) -> int:
+        return (self._at + _PUBLISHED) * 8 + index % SLOTS * _SLICE.size

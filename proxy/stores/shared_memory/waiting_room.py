@@ -94,8 +94,8 @@ class SharedWaitingRoom(WaitingRoom):
 
 
 def _pair_of(memory: Memory, page: int, key: int) -> int:
-    """The place of an upstream on a worker's page: the pair of words (key, count) that has the upstream's `key` (the
-    hash of its name), else the pair to put it in; -1 if the page's table is full.
+    """The index of an upstream's pair on a worker's page: the pair of words (key, count) that has the upstream's `key`
+    (the hash of its name), else the pair to put it in; -1 if the page's table is full.
     """
     words, table, spare = memory.words, page + 1, -1
     for step in range(PAGE_PAIRS):

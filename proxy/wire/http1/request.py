@@ -171,8 +171,8 @@ class RequestHead(Head):
                 raise malformed("CONNECT with a body: where the tunnel begins is not clear")
         else:
             self.form = "absolute"
-            place, self.path = read_absolute(target, self.method)
-            self.scheme, named, lowered, self.authority = place
+            origin, self.path = read_absolute(target, self.method)
+            self.scheme, named, lowered, self.authority = origin
             self._host = named if lowered != host else None
 
     @property

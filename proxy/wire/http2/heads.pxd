@@ -44,7 +44,7 @@ cdef class Request2(RequestHead):
     @cython.locals(field=Field, pseudo=dict, specials=dict, size=Py_ssize_t, begun=bint, name=bytes, value=bytes)
     cdef _read(self, list fields, bint whole)
     @cython.locals(
-        named=Field, field=Field, pseudo=dict, method=bytes, scheme=bytes, path=bytes, host=bytes, place=bytes
+        named=Field, field=Field, pseudo=dict, method=bytes, scheme=bytes, path=bytes, host=bytes, authority=bytes
     )
     cdef _locate2(self)
     @cython.locals(field=Field, usual=bint, parts=list)

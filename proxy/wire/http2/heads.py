@@ -88,9 +88,9 @@ def _lines(fields: Iterable[Field]) -> bytes:
             continue
         if not cookies:
             lines.append(b"")
-            place = len(lines) - 1
+            index = len(lines) - 1
         cookies.append(text)
-        lines[place] = b"cookie: %b\r\n" % b"; ".join(cookies)
+        lines[index] = b"cookie: %b\r\n" % b"; ".join(cookies)
     return b"".join(lines)
 
 
@@ -246,20 +246,20 @@ class Request2(RequestHead):
         self.method = _method(method)
         self.scheme = ""
         host = self.specials.get(b"host")
-        place = host or b""
+        authority = host or b""
         if named is not None and named.value:
-            place = named.value.lower()
-        self.authority = _authority(place)
-        if place and not self.authority:
+            authority = named.value.lower()
+        self.authority = _authority(authority)
+        if authority and not self.authority:
             raise Malformed(":authority is not a host with an optional port")
         if method == b"CONNECT":
-            self.form, self.path, self.target = "authority", b"", place
+            self.form, self.path, self.target = "authority", b"", authority
             return
         if scheme not in _PORTS and _SCHEME(scheme) is None:
             raise Malformed(":scheme is malformed")
         if _PATH(path) is None or (path == b"*" and method != b"OPTIONS"):
             raise Malformed(":path is malformed")
-        if host is not None and host != place and not _same_place(host, place, scheme):
+        if host is not None and host != authority and not _same_authority(host, authority, scheme):
             raise Malformed("Host differs from :authority")
         self.form = "asterisk" if path == b"*" else "origin"
         self.path = self.target = path
@@ -268,7 +268,7 @@ class Request2(RequestHead):
         """Return the head as HTTP/1 text, made by the first call."""
         if self._written is not None:
             return self._written
-        host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._place
+        host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._authority_sent
         framing = b"Transfer-Encoding: chunked\r\n" if self.chunked else b""
         if self.whole and self.content_length is None and self.method in _WITH_BODIES:
             framing = b"Content-Length: 0\r\n"
@@ -279,7 +279,7 @@ class Request2(RequestHead):
         return self._written
 
     @property
-    def _place(self) -> bytes:
+    def _authority_sent(self) -> bytes:
         named = self._pseudo.get(b":authority")
         return b"" if named is None else named.value
 
@@ -388,16 +388,16 @@ def _method(method: bytes) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _authority(place: bytes) -> str:
-    return read_authority(without_empty_port(place))
+def _authority(authority: bytes) -> str:
+    return read_authority(without_empty_port(authority))
 
 
-def _same_place(host: bytes, place: bytes, scheme: bytes) -> bool:
-    """Whether two lower-case authorities name the same host and port; true also if `place` is empty. `scheme`: `http`
-    or `https`, whose usual port may be left out.
+def _same_authority(host: bytes, authority: bytes, scheme: bytes) -> bool:
+    """Whether two lower-case authorities name the same host and port; true also if `authority` is empty. `scheme`:
+    `http` or `https`, whose usual port may be left out.
     """
     port = _PORTS.get(scheme.lower(), b"")
-    one, other = without_empty_port(host), without_empty_port(place)
+    one, other = without_empty_port(host), without_empty_port(authority)
     return not other or one.removesuffix(port) == other.removesuffix(port)
 
 
