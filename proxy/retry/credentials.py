@@ -31,7 +31,7 @@ class KeyGates(Protocol):
     """
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this credential are still asked to wait; 0 if its cooldown holds no calls."""
+        """Seconds for which the calls of this credential are held, by a cooldown, a limit or an outage; 0 if not."""
 
     def is_ready(self, now: float) -> bool:
         """Whether an attempt with this credential would be sent now, since no gate would hold it."""
@@ -230,7 +230,7 @@ class CallKeys(Generic[L]):
         usable = ring.usable(now)
         free = [key for key in usable if self._is_free(key, now)]
         if not free:
-            self._use(self._soonest(usable, now), "all keys are asked to wait, and it is free soonest")
+            self._use(self._soonest(usable, now), "all keys are held, and it is free soonest")
             return
         self._use(self._first_ready(free, now), self._why_next)
 

@@ -122,8 +122,8 @@ class ScopeState:
         return self.places is None or self.places.is_ready(now)
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this credential are still asked to wait; almost zero while they return by a
-        slow start, and 0 if none is held.
+        """Seconds for which the calls of this credential are held; almost zero (STEP) if a limit or an outage holds
+        them, whose end is not known, and 0 if none is held.
         """
         governor = self.governor
         if self.who is None or not governor.holds(now) or not governor.holds_caller(self.who, now):

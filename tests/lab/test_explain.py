@@ -11,6 +11,8 @@ import pytest
 
 from proxy.cli import main
 from proxy.lab.explain import layout
+from proxy.lab.explain.wording import between
+from proxy.retry.token_bucket import STEP
 
 CONFIG = """\
 buckets:
@@ -680,3 +682,9 @@ def test_an_answer_that_breaks(tmp_path: Path, capsys, upstream: str, call: tupl
     file.write_text(f'upstreams:\n  a: {{url: "http://a.example"{upstream and ", "}{upstream}}}\n')
     assert main(["explain", "-c", str(file), *call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["applies"].get("if it breaks") == said
+
+
+def test_a_wait_of_a_microsecond_is_printed_as_none() -> None:
+    """So late the alarm of a waiter rings that has to ask again (`proxy.retry.token_bucket.STEP`)."""
+    assert between(STEP, 2.0) == "0s to 2s"
+    assert between(0.00025, 0.1) == "0.25ms to 100ms"

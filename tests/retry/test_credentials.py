@@ -183,7 +183,7 @@ def test_the_record_says_which_key_and_why() -> None:
     assert [(each.key, each.key_why, each.aside) for each in records] == [
         (0, "it is its turn", False),
         (1, "key 1 was throttled", True),
-        (0, "all keys are asked to wait, and it is free soonest", False),
+        (0, "all keys are held, and it is free soonest", False),
     ]
 
 

@@ -55,6 +55,14 @@ def test_one_place_in_eight_goes_to_the_lower_ones_by_turns() -> None:
     assert order.index("batch") < 20 and order[-1] == "batch"
 
 
+def test_a_copy_of_the_order_arranges_a_queue_as_its_calls_will_go() -> None:
+    calls = [Call(app) for app in (*[BATCH] * 3, *[WEB] * 16)]
+    waiting = [(call, call.app, 1.0) for call in calls if call.app is not None]
+    order = [call.app for call in FairOrder().arranged(waiting) if isinstance(call, Call)]
+    assert order == [call.app for call in lines_of(calls) if isinstance(call, Call)]
+    assert order[:8] == [*[WEB] * 7, BATCH]
+
+
 def test_a_queue_that_is_sorted_as_calls_come_gives_lower_priorities_their_turns_over_time() -> None:
     """As those of lanes and dials are: few calls wait at a time, and another comes whenever one goes."""
     queue: dict[Call, float] = {}

@@ -205,12 +205,11 @@ def test_a_hedge_above_the_bound_is_not_sent_and_a_failure_is_still_retried() ->
     play = Playbook(made)
     scope = play.scope
     known(scope, 0.1)
+    assert play >> start(at=1) << Launch(1) << WakeAt(1.1) >> wake(at=1.1)
+    state = play.call.so_far.state
+    assert isinstance(state, Flying) and state.planned is None
     assert (
         play
-        >> start(at=1)
-        << Launch(1)
-        << WakeAt(1.1)
-        >> wake(at=1.1)
         >> reply(1, 503, at=1.3)
         << Hold(1)
         << Launch(2)

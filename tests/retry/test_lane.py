@@ -273,6 +273,25 @@ def test_a_cooldown_that_begins_under_a_limit_lets_none_wait_for_ever() -> None:
 # -- outages ----------
 
 
+def limited(flying: int) -> Lane:
+    """A lane with a limit of half of the attempts that were under way, since 1 s."""
+    gate = Lane(Traffic())
+    gate.traffic.ended = 1000
+    for _ in range(3):
+        gate.traffic.ended += 1
+        gate.refused(1.0, 1.0, flying, quick=False)
+    return gate
+
+
+def test_attempts_sent_at_the_instant_at_which_a_limit_begins_are_from_before_it() -> None:
+    gate = limited(4)
+    assert (gate.limit.most, gate.in_use()) == (2.0, 4)
+    gate.free_place(object(), 1.0, 1.0)
+    assert gate.in_use() == 3
+    gate.free_place(object(), 1.5, 1.5)
+    assert gate.in_use() == 3, "it was sent later, and its place was freed when its head came"
+
+
 def out() -> Lane:
     """A lane with an outage from 11 s on."""
     gate = Lane(Traffic())

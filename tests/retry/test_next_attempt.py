@@ -13,6 +13,7 @@ from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
 from proxy.retry.registry import Registry
+from proxy.retry.states import Next
 
 POLICY = Policy(
     "u",
@@ -55,3 +56,11 @@ def test_a_call_that_waits_ahead_no_more_does_not_begin_to_again() -> None:
     book.call.so_far.next_attempt.gates().forgo_ahead(0.0)
     assert book >> reply(1, 503, at=0.01) << Hold(1) << WakeAt(0.11)
     assert not book.call.so_far.next_attempt.caller().ahead
+
+
+def test_a_retry_that_can_not_be_paid_leaves_the_waiting_room() -> None:
+    next_attempt = Playbook(POLICY).call.so_far.next_attempt
+    assert next_attempt.pay_for(Next(due=1.0, price=600.0), 0.0) is Outcome.BUCKET_EMPTY
+    assert next_attempt.env.waiting.waiting == 0
+    assert isinstance(next_attempt.pay_for(Next(due=1.0, price=500.0), 0.0), Next)
+    assert next_attempt.env.waiting.waiting == 1

@@ -87,6 +87,13 @@ def test_a_bucket_that_rejects_rejects_only_what_it_can_not_pay() -> None:
     assert rates.ask(waits, 1.0) == 1.0
 
 
+def test_a_call_that_one_bucket_rejects_waits_at_no_other() -> None:
+    rates, buckets = made(RateSpec(1.0, 1.0), RateSpec(10.0, 100.0, when_empty="reject", unit="tokens"))
+    assert rates.ask(Call(60.0), 0.0) == 0.0
+    assert rates.ask(Call(90.0), 0.0) == REJECTED
+    assert [len(each.gate.queue) for each in buckets] == [0, 0]
+
+
 def test_what_is_not_used_comes_back_and_what_was_used_beyond_is_taken() -> None:
     rates, (requests, tokens) = made(RateSpec(0.001, 5.0), RateSpec(0.001, 100.0, unit="tokens"))
     assert rates.ask(Call(60.0), 0.0) == 0.0

@@ -64,6 +64,14 @@ def test_a_route_that_is_new_is_expected_to_take_as_long_as_others_did_at_first(
     assert usual.last("r GET /new/orders") == float("-inf"), "nothing says that the route answers"
 
 
+def test_when_a_route_answered_last_is_known_by_its_method_whatever_its_path() -> None:
+    times = UsualTimes()
+    times.learn("r GET /a", 0.1, 5.0)
+    times.learn("r POST /a", 0.1, 7.0)
+    assert times.last_of_any("r GET /b") == 5.0
+    assert times.last_of_any("r PUT /a") == float("-inf")
+
+
 @pytest.mark.parametrize("twentieth", ["r GET /19", "r POST /a"])
 def test_few_routes_say_nothing_about_another(twentieth: str) -> None:
     usual = UsualTimes()

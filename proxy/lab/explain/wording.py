@@ -31,7 +31,7 @@ def span(seconds: float | None) -> str:
         return "off"
     if seconds >= 60 and seconds % 60 == 0:
         return f"{seconds / 60:g}m"
-    return duration(round(seconds, 3) if seconds >= 1 else seconds)
+    return duration(round(seconds, 3 if seconds >= 1 else 5))  # waiters ask again a microsecond later (STEP)
 
 
 def between(least: float, greatest: float, *, to: str = " to ") -> str:
