@@ -33,8 +33,8 @@ Definitions = dict[str, Any]
 
 
 def may_be_empty(form: Form) -> bool:
-    """Whether a key of this form may have nothing after it: true of lists and mappings, false if the value can be a
-    word.
+    """Whether a key of this form may be written without a value (`routes:`): true if its value is a list or a mapping,
+    false if the value can be a word.
     """
     return isinstance(form, Section | MapOf | ListOf | Secrets | Anything)
 

@@ -207,12 +207,12 @@ class QuotaBucket(Bucket):
             self._note_call(now)
 
     def _note_call(self, now: float) -> None:
-        """Put quiet off, because a call began."""
+        """Note that a call began, which delays the refill in quiet."""
         self._advance(now)
         self._at = max(self._at, min(self._at + QUIET_PER_CALL, now + QUIET_MEMORY))
 
     def _note_payment(self, now: float) -> None:
-        """Put quiet off, if the quota refills in quiet, because a retry was paid."""
+        """Note that a retry was paid, which delays the refill in quiet, if the quota has one."""
         if self._low:
             self._at = max(self._at, now + QUIET_PER_RETRY)
 

@@ -87,8 +87,8 @@ def _place(elapsed: float, round_seconds: float) -> tuple[int, float]:
 
 
 class DemoUpstream:
-    """The upstream of one demo app, which makes `rate` calls a second. `requests` counts the requests that reach the
-    upstream.
+    """The upstream of one demo app. `rate`: the calls that the app makes in a second; `requests`: the number of
+    requests that have reached the upstream.
     """
 
     def __init__(self, rate: float, seed: int) -> None:

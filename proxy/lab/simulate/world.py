@@ -22,7 +22,7 @@ _BEGUN = Reply(200, MappingFields([("content-type", "text/event-stream")]))
 
 
 class World:
-    """A column's upstream, which decides what happens to each request that is sent to it.
+    """The upstream of one column of the simulation's table (one way to retry): it decides how each request ends.
 
     Theory. The upstream answers after a latency drawn from a log-normal distribution about its median. With a capacity
     it is one queue: each request takes 1/capacity of its time, waits for those before it, and is refused if it would

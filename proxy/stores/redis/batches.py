@@ -177,8 +177,8 @@ class Batches:
 
     def _take_due(self, now: float) -> list[RedisBucket]:
         """Remove and return the buckets whose messages are sent now. While Redis is out these are all buckets, because
-        any reply shows that Redis is back. `members`, which learns this process's share of the fleet, comes first, so
-        that the others find the share.
+        any reply shows that Redis is back. `self.members`, the bucket that learns this process's share of the fleet,
+        comes first, so that the others use that share.
         """
         self._absence.mends_at = math.inf
         if not self.out:

@@ -213,7 +213,7 @@ class SharedLines(FairLines):
         return key
 
     def _name_of(self, key: int) -> str:
-        """The app's name, or one that stands for it as long as no call of it has been here."""
+        """The name of the app that has this key; a made-up one until this worker has had a call of the app."""
         name = self._names.get(key)
         if name is None:
             name = f"{key:x}"
