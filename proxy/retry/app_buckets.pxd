@@ -8,17 +8,17 @@ cdef class PartedQuota(QuotaBucket):
     cdef public object _latest_app
     cdef public Bucket _latest
 
-    cpdef available(self, Py_ssize_t place, bint low, double now)
-    cpdef affords_for(self, Py_ssize_t place, bint low, price, double now)
-    cpdef bint take_for(self, Py_ssize_t place, bint low, price, double now) except -1
-    cpdef earn_for(self, Py_ssize_t place, tokens, double now)
-    cpdef charge_for(self, Py_ssize_t place, bint low, double now)
+    cpdef available(self, Py_ssize_t index, bint low, double now)
+    cpdef affords_for(self, Py_ssize_t index, bint low, price, double now)
+    cpdef bint take_for(self, Py_ssize_t index, bint low, price, double now) except -1
+    cpdef earn_for(self, Py_ssize_t index, tokens, double now)
+    cpdef charge_for(self, Py_ssize_t index, bint low, double now)
 
 
 cdef class AppQuota(Bucket):
     cdef public Bucket whole
     cdef public str name
-    cdef public Py_ssize_t _place
+    cdef public Py_ssize_t _index
     cdef public bint _low
 
 
