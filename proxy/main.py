@@ -38,7 +38,7 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
 from proxy.observe.telemetry import interval, log_sender, metric_sender
 from proxy.process import SIGNALS, Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, leave, within
-from proxy.resources import enough_for, fitted, limit, memory, processes, resident
+from proxy.resources import enough_for, fitted, limit, memory, processes, resident, too_little_memory
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via
 from proxy.server.inherited import Inherited
@@ -201,6 +201,8 @@ class ServerProcess:
         """
         plan = self._listeners.plan(self.settings)
         await self._listeners.take(plan)
+        if line := too_little_memory(self.settings, *self._memory):
+            self._notices.notify("limits", [line], memory=self._memory[0], workers=processes(self.settings.workers))
         await self._serving.start()
         await self._succession.begin()
         begin = self._beside.begin

@@ -1,7 +1,8 @@
 """The limits of what a process may use, and what it does use: file descriptors, processors, calls, kept bytes.
 
 The process raises its limit of file descriptors to what the system allows, because each call needs two. `workers: auto`
-is as many processes as can run at one time: the processors that this process may use, or its container's share of them.
+is as many processes as can run at one time: the processors that this process may use, or its container's share of them;
+and no more than its container's memory has room for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ RESERVED = 64
 #: How many connections beyond `limits.connections` stay open until their request is read, and are refused then; further
 #: ones are refused at once.
 REFUSED_IN_WORDS = 128
+#: The bytes of memory that a container must have for each process of `workers: auto`: what a process uses before any
+#: call, some 35 MiB, and a little for calls.
+_A_PROCESS = 40 << 20
 #: The most descriptors that are asked for: enough for every limit of ours, and more would make programs that walk all
 #: descriptors slow.
 MOST = 1024 * 1024
@@ -131,7 +135,21 @@ def processes(workers: int | None) -> int:
         able = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         able = os.cpu_count() or 1
+    allowed = memory()
+    if allowed is not None:
+        able = min(able, allowed // _A_PROCESS - 1)  # their parent is a process, too
     return max(1, min(able, _quota(_QUOTA), MOST_WORKERS))
+
+
+def too_little_memory(settings: Settings, allowed: int | None, used: int) -> str:
+    """The line that says that the memory which is `allowed` (bytes) is too little for the processes of this
+    configuration, if each uses `used` bytes before any call; "" if it suffices.
+    """
+    count = processes(settings.workers)
+    if count == 1 or allowed is None or allowed >= used * (count + 1):
+        return ""
+    line = f"{allowed >> 20} MiB of memory are too little for {count} workers and their parent: "
+    return line + f"each takes some {used >> 20} MiB, so the system may kill them; set `workers` to 1 or auto"
 
 
 def _quota(file: Path) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from proxy import resources
 from proxy.config.load import load_tree
 from proxy.config.settings import Settings
 from proxy.resources import fitted, memory
@@ -73,3 +75,23 @@ def test_limits_are_lowered_to_what_processes_leave_free() -> None:
     least = fitted(asked, 64 * MIB, 100 * MIB)
     assert least.buffers.total == 2 * MIB
     assert least.limits.connections == 32
+
+
+@pytest.mark.parametrize(("allowed", "workers"), [(None, 8), (64, 1), (80, 1), (119, 1), (120, 2), (200, 4), (1024, 8)])
+def test_auto_starts_what_the_memory_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, allowed: int | None, workers: int
+) -> None:
+    monkeypatch.setattr(resources, "memory", lambda: None if allowed is None else allowed * MIB)
+    monkeypatch.setattr(resources, "_quota", lambda _: 1 << 20)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert resources.processes(None) == workers
+    assert resources.processes(3) == 3
+
+
+@pytest.mark.parametrize(("workers", "allowed", "is_reported"), [(1, 20, False), (2, 89, True), (2, 90, False)])
+def test_more_workers_than_the_memory_has_room_for_are_reported(workers: int, allowed: int, is_reported: bool) -> None:
+    asked = settings(workers=workers)
+    line = resources.too_little_memory(asked, allowed * MIB, 30 * MIB)
+    assert bool(line) == is_reported
+    assert not is_reported or line.startswith(f"{allowed} MiB of memory are too little for 2 workers and their parent")
+    assert resources.too_little_memory(asked, None, 30 * MIB) == ""
