@@ -31,6 +31,8 @@ from proxy.transport.pool import Pool
 
 #: The answers' Date, which would change once a second: more often, the slower calls are.
 DATE = "Mon, 23 Nov 2026 08:00:00 GMT"
+#: How many answers with ids of their own take turns.
+OWN = 997
 #: The name in REQUESTS of the rows whose upstream fails every tenth attempt.
 FAILING = "failing"
 
@@ -99,7 +101,11 @@ class Stage:
         self.silent, _ = os.pipe()  # a descriptor that nobody writes to
         self.news = asyncio.Event()
         self.answered = 0
-        self.answers = [answer_to(b"", fails, DATE, "") for fails in (False, True)]  # to what is not to /own
+        # Made before, by whether they are failures: making one would be a twentieth of a call.
+        self.answers = [[answer_to(b"", fails, DATE, "")] for fails in (False, True)]
+        self.own_answers = [
+            [answer_to(b"/own", fails, DATE, uuid.uuid4().hex) for _ in range(OWN)] for fails in (False, True)
+        ]
         self.far: list[Wire] = []
         MemoryPool.stage = self
         runtime.Pool = MemoryPool  # type: ignore[misc]
@@ -117,6 +123,7 @@ class Stage:
     async def send(self, row: str, calls: int) -> int:
         """Send so many requests of a row; how many had another status than 200."""
         made, fails, failed = self.asked[row], row in self.failing, 0
+        self.has_own = b"/own" in made[0]
         for n in range(calls):
             self.app.data_received(made[n % len(made)])
             while self.app.exchange is not None:
@@ -133,14 +140,11 @@ class Stage:
         """Answer the attempts that were sent; whether there were any. `fails`: every tenth fails."""
         for wire in self.far:
             if wire.out:
-                asked = wire.out[0]
                 wire.out.clear()
                 self.answered += 1
                 failed = fails and self.answered % 10 == 0
-                own = b"/own" in asked
-                wire.protocol.data_received(
-                    answer_to(asked, failed, DATE, uuid.uuid4().hex) if own else self.answers[failed]
-                )
+                answers = self.own_answers if self.has_own else self.answers
+                wire.protocol.data_received(answers[failed][self.answered % len(answers[failed])])
                 return True
         return False
 

@@ -290,7 +290,7 @@ def main() -> int:
             file.write(made[0])
         if chosen.apps:
             file.write(APPS)
-    os.environ["PYTHONHASHSEED"] = "0"
+    os.environ.setdefault("PYTHONHASHSEED", "0")
     if chosen.apps:
         asked = {row: [of_app(each) for each in made] for row, made in asked.items()}
     proxy: OverSockets | InMemory

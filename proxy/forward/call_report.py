@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from proxy.forward.attempt import Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
-from proxy.observe.call_record import CallRecord, was_sent_once
+from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
@@ -25,7 +25,9 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
     """Return the record of a call that is over, with the fields that describe its request and the answer that the app
-    got (`delivery`). The caller adds the attempts. `started`, `ended`: seconds.
+    got (`delivery`). Its other fields are those of a call without a body whose only attempt succeeded; the caller sets
+    those that differ, and the two that name the endpoint and the protocol of the last attempt. `started`, `ended`:
+    seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -43,6 +45,12 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
     record.grpc_status = delivery.grpc_status
     record.bytes_out = delivery.bytes_out
     record.detail = delivery.detail
+    record.outcome = SUCCESS
+    record.attempts = 1
+    record.history = record.fallbacks = ()
+    record.agent = ""
+    record.app_retry = False
+    record.was_sent_once = True
     return record
 
 

@@ -16,7 +16,6 @@ from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Send, send_when_open
-from proxy.observe.call_record import SUCCESS
 from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets import Bucket
 from proxy.retry.credentials import CallKeys
@@ -106,7 +105,7 @@ class Undecided:
         app, bucket = plan.request.app, scope.bucket
         if scope.mode or app is not None:
             bucket = scope.used_bucket(app)
-        if bucket is not None:
+        if bucket is not None and not bucket.rests:
             bucket.begin(now)
         self.scope, self.bucket, self.body = scope, bucket, body
         if scope.mode == 2:  # off
@@ -176,21 +175,15 @@ class Undecided:
         """
         context, first, keys, bucket = self.context, self.first, self.keys, self.bucket
         assert first is not None  # it was begun
-        if bucket is not None:
+        if bucket is not None and not bucket.rests:
             bucket.succeeded(None, now)
         lane = self.scope if keys is None else keys.lane
         if not (lane.ungated or lane.mode):
             learn_success(lane, now)
         record = report_of(plan, delivery, started, now)
-        record.outcome = SUCCESS
-        record.attempts = 1
         record.bytes_in = len(self.body)
         record.endpoint = first.origin.label
-        record.history = record.fallbacks = ()
-        record.agent = ""
-        record.app_retry = False
         record.sent_by = first.protocol
-        record.was_sent_once = True
         if looked or keys is not None:
             record.history = (only_attempt(record, first, keys, looked),)
             self.keys = None  # the next call chooses one again

@@ -198,9 +198,9 @@ class AppQuota(Bucket):
     spec: QuotaSpec
 
     def __init__(self, whole: SpentByApps, app: NamedApp) -> None:
+        super().__init__(whole.spec, whole.capacity)
         self.whole = whole
         self.name = app.name
-        self.spec, self.capacity = whole.spec, whole.capacity
         self._index, self._low = whole.parts.index(app.name), app.rank == _LOW
 
     def level(self, now: float) -> float:
@@ -291,9 +291,9 @@ class AppBudget(Bucket):
     spec: BudgetSpec
 
     def __init__(self, whole: Bucket, own: BudgetBucket) -> None:
+        super().__init__(own.spec, whole.capacity)
         self.whole = whole
         self.own = own
-        self.spec, self.capacity = own.spec, whole.capacity
 
     def level(self, now: float) -> float:
         return self.whole.level(now)

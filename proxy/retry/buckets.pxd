@@ -1,6 +1,10 @@
+cdef double _ALWAYS
+
+
 cdef class Bucket:
     cdef public object spec
     cdef public object capacity
+    cdef public bint rests
 
     cpdef level(self, double now)
     cpdef begin(self, double now)

@@ -42,18 +42,24 @@ _TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
 #: The answer of a bucket outside this process that has to be asked first. A true value like True: in both cases the
 #: payment itself decides.
 ASK: Final = "ask"
+_ALWAYS = math.inf
 Affords = bool | Literal["ask"]
 
 
 class Bucket:
     """The store of tokens that the retries of a policy are paid from. Buckets kept outside this process (stores/) have
-    the same interface.
+    the same interface. `rests`: the bucket is full, and this process alone changes it, so that neither `begin` nor
+    `succeeded` would change anything, and a caller need not call them.
     """
 
-    __slots__ = ("capacity", "spec")
+    __slots__ = ("capacity", "rests", "spec")
 
     spec: BucketSpec
-    capacity: float
+
+    def __init__(self, spec: BucketSpec, capacity: float) -> None:
+        self.spec = spec
+        self.capacity = capacity
+        self.rests = False
 
     def level(self, now: float) -> float:
         """The number of tokens left; for a budget, the number of retries that would be granted now."""
@@ -172,12 +178,11 @@ class QuotaBucket(Bucket):
     spec: QuotaSpec
 
     def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
-        self.spec = spec
-        self.capacity = spec.capacity
+        super().__init__(spec, spec.capacity)
         self._refund = spec.success_refund
         self._refill = QUIET_REFILL * spec.capacity if spec.quiet_up_to else spec.refill
         self._low = spec.quiet_up_to
-        self._trusted = math.inf
+        self._trusted = _ALWAYS
         self._level = _start(spec.capacity, spec.initial, instead_of, now)
         self._at = now
 
@@ -188,6 +193,7 @@ class QuotaBucket(Bucket):
     def restore(self, state: tuple[float, ...]) -> None:
         """Take over a state that `state` has returned, of this object or of another with the same definition."""
         self._level, self._at, self._refill, self._low = state
+        self.rests = False
 
     def level(self, now: float) -> float:
         if self._refill:
@@ -212,7 +218,10 @@ class QuotaBucket(Bucket):
         self._at = max(self._at, min(self._at + QUIET_PER_CALL, now + QUIET_MEMORY))
 
     def _note_payment(self, now: float) -> None:
-        """Note that a retry was paid, which delays the refill in quiet, if the quota has one."""
+        """Note that a retry was paid, so that the quota is not full any more, which delays the refill in quiet, if the
+        quota has one.
+        """
+        self.rests = False
         if self._low:
             self._at = max(self._at, now + QUIET_PER_RETRY)
 
@@ -247,6 +256,7 @@ class QuotaBucket(Bucket):
         with `flat_refund` every success earns the refund only.
         """
         if self._level >= self.capacity:  # nearly always the case
+            self.rests = self._trusted == _ALWAYS
             return
         if self._refill:
             self._advance(now)
@@ -274,8 +284,7 @@ class ThrottleBucket(Bucket):
     spec: ThrottleSpec
 
     def __init__(self, spec: ThrottleSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
-        self.spec = spec
-        self.capacity = spec.max_tokens
+        super().__init__(spec, spec.max_tokens)
         self._most = _thousandths(spec.max_tokens)
         self._ratio = _thousandths(spec.token_ratio)
         self._level: float = _thousandths(_start(spec.max_tokens, spec.initial, instead_of, now))
@@ -323,9 +332,8 @@ class BudgetBucket(Bucket):
     spec: BudgetSpec
 
     def __init__(self, spec: BudgetSpec, *, instead_of: Bucket | None = None) -> None:
-        self.spec = spec
         # A budget has no store of tokens: its capacity is what it grants without any calls at all.
-        self.capacity = spec.min_per_second
+        super().__init__(spec, spec.min_per_second)
         self._calls: SlidingCount = SlidingCount(spec.window)
         self._retries: SlidingCount = SlidingCount(spec.window, late=True)
         self._last_second: SlidingCount = SlidingCount(1.0, late=True)

@@ -31,8 +31,7 @@ class RedisQuota(LeasedBucket, Bucket):
     spec: QuotaSpec
 
     def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
-        self.spec = spec
-        self.capacity = spec.capacity
+        Bucket.__init__(self, spec, spec.capacity)
         self.parts = parts_of(spec, spec.capacity)  # this process's view of the apps' parts
         self._views: dict[NamedApp, Bucket] = {}
         self._own = QuotaBucket(spec)  # used for prices at all times; while Redis is out, this process's share

@@ -41,7 +41,7 @@ class SharedQuota(QuotaBucket):
     def __init__(self, spec: QuotaSpec, record: Record) -> None:
         super().__init__(spec)
         self.record = record
-        self._trusted = -math.inf if self._low else math.inf
+        self._trusted = -math.inf
 
     level = reading(QuotaBucket.level)
     affords = reading(QuotaBucket.affords)
@@ -74,7 +74,7 @@ class SharedPartedQuota(PartedQuota):
     def __init__(self, spec: QuotaSpec, record: Record) -> None:
         super().__init__(spec)
         self.record = record
-        self._trusted = -math.inf if self._low else math.inf
+        self._trusted = -math.inf
         self._noted: dict[int, float] = {}  # when this process last noted that an app makes calls
 
     level = reading(PartedQuota.level)
