@@ -35,12 +35,17 @@ _URL_PATH = re.compile(r"(?<=//)[^?#\s]*")
 #: for it, its name, and an equals sign where it has one. A value ends where the next parameter or segment begins.
 _PARAMETER = re.compile(r"(;|%3[bB])((?:(?!%3[bBdD])[^;/=])*)(=|%3[dD])?(?:(?!%3[bB])[^;/])*")
 _URL_QUERY = re.compile(r"(?<=\?)[^#\s]*")
+#: A path whose one value is that of its query, and the part of the path before that value: the common case.
+_ONE_VALUE = re.compile(r"([^?@;%]*\?[^&=@]*=)[^&@]*")
 
 
 def target(path: str) -> str:
     """A request's path with the values of its query and of its path parameters masked, and user info too if the target
     is in absolute form.
     """
+    common = _ONE_VALUE.fullmatch(path)
+    if common is not None:
+        return common[1] + MASK
     if "@" in path:
         path = _USER_INFO.sub(f"{MASK}@", path)
     before, mark, values = path.partition("?")
@@ -50,7 +55,7 @@ def target(path: str) -> str:
         return before + mark
     if "&" in values:
         return f"{before}?{query(values)}"
-    name, equals, _ = values.partition("=")  # the common case
+    name, equals, _ = values.partition("=")
     return f"{before}?{name}={MASK}" if equals else f"{before}?{MASK}"
 
 

@@ -19,6 +19,7 @@ cdef class Caller:
     cdef public str endpoint
     cdef public str _timed_route
     cdef public bytes _credential
+    cdef public bytes _lost_route
     cdef public bint ahead
     cdef public object ousted
     cdef public bint was_probe

@@ -61,8 +61,8 @@ class Caller:
     """
 
     __slots__ = (
-        "_credential", "_timed_route", "ahead", "cools", "endpoint", "fields", "limits", "ousted", "outages", "request",
-        "retries", "route", "was_probe",
+        "_credential", "_lost_route", "_timed_route", "ahead", "cools", "endpoint", "fields", "limits", "ousted",
+        "outages", "request", "retries", "route", "was_probe",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -71,6 +71,7 @@ class Caller:
         self.route = route
         self.endpoint = ""
         self._timed_route = ""
+        self._lost_route = b""
         self._credential = b""
         self.ahead = self.cools = self.limits = self.outages = self.retries = False
         self.was_probe = False
@@ -87,9 +88,12 @@ class Caller:
         """The name of this call's group if an outage concerns one route: the callers of the same route and method (for
         gRPC: of the same gRPC method).
         """
-        request = self.request
-        method = request.method
-        return _name_of_route(self.route, request.path if method == "POST" and request.is_grpc else method)
+        if not self._lost_route:
+            request = self.request
+            method = request.method
+            what = request.path if method == "POST" and request.is_grpc else method
+            self._lost_route = _name_of_route(self.route, what)
+        return self._lost_route
 
     def lost_path(self) -> bytes:
         """The name of this call's group if an outage concerns one path: the callers of the same route, method and path,

@@ -363,6 +363,46 @@ def test_tokens_are_conserved_and_within_bounds(spec: Any, script: list[tuple[st
         assert 0 <= bucket.level(now) <= bucket.capacity
 
 
+@settings(max_examples=200)
+@given(st.one_of(specs, st.integers(1, 3).map(QuotaSpec(20).refilled_in_quiet)), moves)
+def test_a_bucket_that_rests_misses_nothing_if_no_call_is_reported_to_it(
+    spec: Any, script: list[tuple[str, Class, float]]
+) -> None:
+    every, spared, now, paid = make_bucket(spec), make_bucket(spec), 0.0, list[float]()
+    for move, cls, pause in script:
+        now += pause * 10
+        price = every.price(cls)
+        for bucket in (every, spared):
+            match move:
+                case "begin" if bucket is every or not bucket.rests:
+                    bucket.begin(now)
+                case "first" if bucket is every or not bucket.rests:
+                    bucket.succeeded(None, now)
+                case "take" if bucket.take(price, now) and bucket is spared:
+                    paid.append(price)
+                case "failed":
+                    bucket.failed(now)
+                case "retried" if paid:
+                    bucket.succeeded(paid[-1], now)
+                case "app":
+                    bucket.charge_app_retry(now)
+        assert every.level(now) == spared.level(now)
+
+
+def test_a_full_quota_rests_until_a_retry_is_paid() -> None:
+    bucket = QuotaBucket(QuotaSpec(10))
+    bucket.succeeded(None, 0.0)
+    assert bucket.rests
+    assert bucket.take(5, 1.0)
+    assert not bucket.rests
+    bucket.succeeded(5, 2.0)
+    assert not bucket.rests
+    bucket.succeeded(None, 3.0)
+    assert bucket.rests
+    bucket.restore((4.0, 4.0, 0.0, 0.0))
+    assert not bucket.rests
+
+
 def test_a_budget_without_figures_is_the_documented_one() -> None:
     spec = BudgetSpec()
     assert (spec.percent, spec.min_per_second, spec.window) == (20, 10, 10)  # contract, section 3, "Buckets"

@@ -144,6 +144,19 @@ def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, memory: Me
     assert spec.apps or changed.level(1e6) == 100
 
 
+@pytest.mark.parametrize("spec", [QuotaSpec(10), OWN, replace(QuotaSpec(10), apps=(("web", 4), ("others", 1)))])
+def test_a_quota_that_other_processes_change_never_rests(memory: Memory, spec: QuotaSpec) -> None:
+    ours, theirs = (SharedFactory(memory).bucket(("a", "standard", "rests"), spec, None, 0.0) for _ in range(2))
+    for bucket in (ours, theirs):
+        bucket.begin(1.0)
+        bucket.succeeded(None, 1.0)
+    assert theirs.take(5, 1.0)
+    ours.succeeded(None, 2.0)
+    ours.succeeded(5, 2.0)
+    ours.succeeded(None, 2.0)
+    assert not ours.rests
+
+
 def test_a_process_that_has_not_heard_of_the_payments_yet_loses_nothing(memory: Memory) -> None:
     paying, calling = (SharedFactory(memory).bucket(("a", "standard", "x"), OWN, None, 0.0) for _ in range(2))
     alone = make_bucket(OWN, now=0.0)
