@@ -406,8 +406,7 @@ class Call:
         verdict = classify_fault(call.policy.classify, call.request, fault)
         failure = Failure(flight.attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
         flight.land(now)
-        if flight.endpoint is not None:
-            report_to_endpoint(call.next_attempt, flight, failure, now)
+        report_to_endpoint(call.next_attempt, flight, failure, now)
         self._report_failure(failure, flight, True, now)
         spec = call.policy.resume
         if until is not None and spec is not None:

@@ -18,9 +18,9 @@ from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.dialect import Classify
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.environment import Env
-from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
+from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Strategy
+from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Resume, Strategy
 from proxy.retry.registry import Registry
 
 BREAKER = BreakerSpec(0.5, 2, 30.0, 10.0)
@@ -472,3 +472,17 @@ def test_a_tunnel_to_a_place_of_its_own_is_held_by_no_endpoints_breaker() -> Non
     call = Call(request, made, registry.scope(made, request), Env(None))  # type: ignore[arg-type]  # nothing is drawn
     call.goes_elsewhere()
     assert call.start(1.0) == (Launch(1),)
+
+
+def test_an_attempt_for_the_rest_of_an_answer_that_fails_is_reported_to_its_endpoint() -> None:
+    book = Playbook(policy((1, 0), breaker=replace(BREAKER, minimum_attempts=1), resume=Resume()))
+    lost = Fault(FaultKind.RESET, Progress.UNKNOWN)
+    assert book >> start() << Launch(1, endpoint=0) >> reply(1, 200, at=0.1) << Deliver(1, Outcome.SUCCESS)
+    (alarm,) = book.call.broke(1, lost, 1 << 20, 0.2, 0.2)
+    assert isinstance(alarm, WakeAt)
+    assert [type(action) for action in book.call.woke(alarm.at)] == [Launch]
+    assert book.scope.endpoints is not None
+    (breaker,) = book.scope.endpoints.of(book.request.authority).breakers
+    assert breaker is not None and not breaker.is_open
+    book.call.failed(2, lost, alarm.at + 0.1)
+    assert breaker.is_open
