@@ -40,11 +40,16 @@ class Alarm:
         self.at = _NEVER
 
     def set(self, at: float) -> None:
-        """Set the alarm to this time, instead of the one set before."""
+        """Set the alarm to this time, instead of the one set before. An alarm that is due already is left as it is if
+        the new time is past too: set again in each turn of the loop, it would never ring.
+        """
+        wait = at - monotonic()
         if self._handle is not None:
+            if wait <= 0 and self.at <= at:
+                return
             self._handle.cancel()
         self.at = at
-        self._handle = self._loop.call_later(max(0.0, at - monotonic()), self._due)
+        self._handle = self._loop.call_later(max(0.0, wait), self._due)
 
     def stop(self) -> None:
         """Cancel the alarm."""

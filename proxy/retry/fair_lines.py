@@ -110,6 +110,12 @@ class FairLines:
         """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`."""
         return due
 
+    def later_look(self, now: float, due: float) -> float:
+        """The time at which a call that is not the first has to look, if what it waits for comes at `due`; when it
+        becomes the first, its alarm is moved.
+        """
+        return due
+
     def first(self) -> Waiter | None:
         """The call that goes next of those that wait in this process; None if none waits."""
         lines = self._lines

@@ -225,8 +225,7 @@ class TokenGate:
                 before = number * self._total / len(self.queue)
             at = now + self.bucket.wait(now, before + needs)
             self._spare.note(waiter, at)
-            if waiter is lines.first():
-                at = lines.next_look(now, at)
+            at = lines.next_look(now, at) if waiter is lines.first() else lines.later_look(now, at)
         return max(at, now + STEP)
 
     def _before(self, waiter: Waiter, price: float) -> float:

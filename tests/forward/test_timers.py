@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.forward.timers import TICK, Watch
+from proxy.forward.timers import TICK, Alarm, Watch
 from proxy.transport.clock import monotonic
 
 NEVER = float("inf")
@@ -83,3 +83,30 @@ async def test_a_call_with_a_defect_keeps_no_timeout_back() -> None:
         await late.attended.wait()
     assert [str(each) for each in reported] == ["a defect"]
     watch.stop()
+
+
+async def test_an_alarm_that_is_due_rings_even_if_it_is_set_to_now_in_each_turn_of_the_loop() -> None:
+    rung: list[float] = []
+    loop = asyncio.get_running_loop()
+    alarm = Alarm(loop, rung.append)
+
+    def again() -> None:
+        if not rung:
+            loop.call_soon(again)
+            alarm.set(monotonic())
+
+    again()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(rung) == 1
+
+
+async def test_an_alarm_that_is_due_may_be_set_to_a_later_time() -> None:
+    rung: list[float] = []
+    alarm = Alarm(asyncio.get_running_loop(), rung.append)
+    alarm.set(monotonic())
+    alarm.set(later := monotonic() + 0.02)
+    async with asyncio.timeout(30):
+        while not rung:  # noqa: ASYNC110  a state
+            await asyncio.sleep(0)
+    assert rung[0] >= later

@@ -253,6 +253,19 @@ def test_the_first_looks_even_if_its_tokens_come_late_and_asks_at_once_when_it_i
     assert two.gate.ask(web, 1000.1) == 1000.1
 
 
+def test_no_call_asks_all_the_time_while_it_is_another_workers_turn(memory: Memory) -> None:
+    one, two = rates(memory, RateSpec(1.0, 5.0), 2)
+    assert all(one.gate.pass_at_once(BATCH, 1000.0) for _ in range(5))
+    one.gate.ask(Call(BATCH), 1000.0)
+    waiting = [Call(BATCH) for _ in range(3)]
+    for call in waiting:
+        two.gate.ask(call, 1000.0)
+    assert one.gate.lines is not None
+    one.gate.lines.look(1004.9)
+    for call in waiting:
+        assert two.gate.ask(call, 1005.0) == 1005.0 + POLL
+
+
 def test_a_worker_that_does_not_look_any_more_delays_nobody_for_long(memory: Memory) -> None:
     one, two = rates(memory, RateSpec(1.0, 1.0), 2)
     assert one.gate.pass_at_once(BATCH, 1000.0)

@@ -154,6 +154,9 @@ class SharedLines(FairLines):
         self._poller = self.first()
         return min(due, now + LOOK) if due > now + POLL else now + POLL
 
+    def later_look(self, now: float, due: float) -> float:
+        return max(due, now + POLL)  # the turn may be another worker's for as long as that one does not look
+
     def _chosen(self) -> tuple[int, Waiter | None]:
         """The row (by its number) of the worker whose call goes next, and that call; None for the call if it is another
         worker's, or if no call waits.
