@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
+from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.fleet_lane import FleetLane
 from proxy.retry.limit import Limit
@@ -42,7 +43,8 @@ class Lane:
     seconds on the callers' clock.
 
     `delay`: the seconds that the upstream asked callers to wait, in an answer with `status` that came at `begun`;
-    `until`: when that delay is over. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order
+    `until`: when that delay is over; `by_chance`: the test of whether delays are named by chance, None before the first
+    one. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order
     of arrival, each with the time from which it waits. `lasts`: the limit may stay in force while no call waits
     (`concurrency: auto`). `share`: how many places of a slow start this process may have, infinity if no other machine
     shares them; `elsewhere`: another machine holds calls, as far as is known. `fleet`: the link that shares limit and
@@ -56,9 +58,9 @@ class Lane:
     #: Whether its calls wait for what answers say is left of the upstream's limits (`proxy.retry.ahead`).
     is_ahead = False
     __slots__ = (
-        "_admitted", "_before", "_starter", "_taken", "_walks", "_well", "begun", "delay", "elsewhere", "fleet",
-        "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue", "share",
-        "status", "traffic", "until", "usual_time",
+        "_admitted", "_before", "_starter", "_taken", "_walks", "_well", "begun", "by_chance", "delay", "elsewhere",
+        "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue",
+        "share", "status", "traffic", "until", "usual_time",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -86,6 +88,7 @@ class Lane:
         self._well = -_NEVER  # when a call was served last, or the first cooldown began
         self._starter = Starter()  # the call that has the first place once the delay is over
         self._walks = QueueWalks()
+        self.by_chance: DelaysByChance | None = None
 
     # -- what holds calls -------------------------------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class Lane:
         """
         if delay <= 0:
             return False
-        new = self._begin(status, sent, now)
+        new = self._begin(status, delay, sent, now)
         if new and self.share < _NEVER:
             self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet reports who was first
         if new:
@@ -112,7 +115,7 @@ class Lane:
         self._retime_all(now)
         return new
 
-    def _begin(self, status: int, sent: float, now: float) -> bool:
+    def _begin(self, status: int, delay: float, sent: float, now: float) -> bool:
         limit = self.limit
         is_own = self.share < _NEVER and limit.is_on and not limit.returns  # the fleet gives the first place once
         is_first = self.is_over(now) or not (limit.is_on or now < self.until)
@@ -120,16 +123,30 @@ class Lane:
             return False
         if now > self.until + self.place_seconds:
             self._well = now
+        by_chance = self._test_delays(_NEVER if is_first else limit.served_since, delay, now)
         if is_first or is_own:
             limit.return_slowly(now)
             self._forget_places()
-        else:
+        elif not by_chance.was_tested:
             limit.halve(now)
+        if by_chance.holds(now) and self.share == _NEVER:
+            limit.return_together(now)
         self.begun, self.status = now, status
         if self._starter.waiter is not None:
             self._vacate(self._starter.waiter)
             self._starter.waiter = None
         return True
+
+    def _test_delays(self, served: float, delay: float, now: float) -> DelaysByChance:
+        """Let the test of whether delays are named by chance take note of a cooldown of `delay` seconds that begins,
+        after `served` attempts since the one before. Machines that share their places make no test.
+        """
+        by_chance = self.by_chance
+        if by_chance is None:
+            by_chance = self.by_chance = DelaysByChance()
+        if self.share == _NEVER:
+            by_chance.cooldown(served, now + delay, now)
+        return by_chance
 
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
         """Note a delay (seconds) that an answer with this status asked of callers on another machine. After the delay,
@@ -253,7 +270,16 @@ class Lane:
         """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: the answer came
         sooner than one to a request that is served.
         """
-        self.limit.asked_to_wait(sent, now, quick=quick)
+        by_chance = self.by_chance
+        if by_chance is None or not (by_chance.holds(now) or by_chance.was_tested):
+            self.limit.asked_to_wait(sent, now, quick=quick)
+
+    def was_asked_to_wait(self, attempt: object, now: float) -> None:
+        """Note that this attempt was refused by an answer that names a delay, for the test of whether delays are named
+        by chance.
+        """
+        if self.by_chance is not None:
+            self.by_chance.ended(attempt, now, refused=True)
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
@@ -378,6 +404,8 @@ class Lane:
                 self.outage.probe_at = now
             self.queue[waiter] = now
             self._walks.joined(waiter)
+            if self.by_chance is not None:
+                self.by_chance.came()
             if app_of(waiter) is not None:  # the first may be a probe that stays held
                 self._walks.end()
                 left = max(0.0, self.until - now)
@@ -416,6 +444,8 @@ class Lane:
         if since is None:
             return False
         self._taken[attempt] = since
+        if self.by_chance is not None:
+            self.by_chance.sent(attempt, now)
         return True
 
     def landed(
@@ -430,6 +460,8 @@ class Lane:
         """
         self.usual_time = usual
         self.free_place(attempt, sent, now)
+        if well and self.by_chance is not None:
+            self._served_by_chance(attempt, now)
         if well and sent >= self.begun:
             self._well = now
             self.limit.last_ratio = ratio
@@ -442,6 +474,17 @@ class Lane:
                     self.fleet.limit_cut(self.limit.most / most, sent, now)
         if now >= self.until:
             self.release(now)
+
+    def _served_by_chance(self, attempt: object, now: float) -> None:
+        """Let the test of whether delays are named by chance take note of a served attempt. If they are, held calls
+        return all at once, and an answer counts though a cooldown has begun since its attempt was sent.
+        """
+        by_chance = self.by_chance
+        assert by_chance is not None
+        if by_chance.ended(attempt, now, refused=False) and self.limit.is_on:
+            self.limit.return_together(now)
+        if by_chance.holds(now):
+            self._well = now
 
     def free_place(self, attempt: object, sent: float, now: float) -> None:
         """Free the place of an attempt, which was sent at `sent`; if it was the probe of an outage, note that the probe
@@ -548,11 +591,12 @@ class Lane:
     def _release(self, now: float, asking: Waiter | None) -> None:
         free, limit = self.free(now), self.limit
         order = self.order if self.fleet is None else None
-        while self.queue and free >= 1 and now >= limit.pace.next_at:
+        at_once = 0 if self.by_chance is None else self.by_chance.take_at_once()
+        while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
             first = next(iter(self.queue)) if order is None else order.first(self.queue, now)
             if first is None:
                 return  # it is the turn of a call of another worker
-            free -= 1
+            free, at_once = free - 1, at_once - 1
             self._admit(first, now, asking)
             limit.pace.sent(now, len(self.queue))
 

@@ -55,6 +55,7 @@ cdef class Limit:
     cpdef drain(self, long waiting, double now)
     cpdef held(self, double since, double now)
     cpdef halve(self, double now)
+    cpdef return_together(self, double now)
     cpdef double _least(self) except -1
     cpdef begin_elsewhere(self, double most, double threshold, double now)
     cpdef end(self, double now)

@@ -156,6 +156,17 @@ class Limit:
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
+    @property
+    def served_since(self) -> int:
+        """The number of attempts sent since the last cut that were served."""
+        return self._served
+
+    def return_together(self, now: float) -> None:
+        """Let all held calls return at once, because a delay was named by chance."""
+        self.most = self.threshold = _ANY
+        self.pace.end()
+        self._cut(now)
+
     def _least(self) -> float:
         """The fewest places that a refusal leaves. It is one; but where an upstream refuses without a queue, and its
         answers take long, it is as many as the pace uses, since places return one in a round trip.

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.lab.simulate.judge import trial
 from proxy.lab.simulate.scenario import read_scenario
-from proxy.lab.simulate.weather import Scenario
+from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))
 #: By how much large ones are made smaller, sidecars, calls and capacities alike.
@@ -65,4 +65,19 @@ def test_a_slow_limit_without_a_queue_serves_what_it_can(calls: float, capacity:
     found, problems = read_scenario(str(file))
     assert found is not None, problems
     judge = trial(replace(found, calls=calls, capacity=capacity))
+    assert [verdict.says for verdict in judge.verdicts() if verdict.rule == 1 and not verdict.holds] == []
+
+
+@pytest.mark.parametrize(
+    ("share", "delay", "latency", "calls", "sidecars"), [(0.2, 1, 0.1, 20.0, 3), (0.3, 1, 1.0, 8.0, 1)]
+)
+def test_delays_that_are_named_by_chance_are_no_reason_to_return_one_by_one(
+    share: float, delay: int, latency: float, calls: float, sidecars: int
+) -> None:
+    """Each of them holds all calls (section 5), but those that were held return together."""
+    found, problems = read_scenario(str(EXAMPLES[0].parent / "three_in_ten.yaml"))
+    assert found is not None, problems
+    weather = ScenarioOutage(30.0, 120.0, share, (503,), 0.02, delay, None, 0.0, latency, None, None, None)
+    changed = {"calls": calls, "sidecars": sidecars, "latency": latency, "failing": 0.0, "duration": 150.0}
+    judge = trial(replace(found, outages=(weather,), **changed))  # type: ignore[arg-type]
     assert [verdict.says for verdict in judge.verdicts() if verdict.rule == 1 and not verdict.holds] == []

@@ -1,0 +1,140 @@
+"""The test of whether an upstream names delays by chance: it refuses a part of the attempts, however few are sent.
+
+Contract, section 5: after a delay that an upstream named, held calls go by a slow start. Where attempts are refused by
+chance, that serves hardly any call: the next refusal comes before the places have grown, and holds all calls again. So
+after some cooldowns in a row, each after few served attempts, several calls return at once. An upstream without
+capacity serves the first of them and refuses the others. If some are served that were sent after one that is refused,
+capacity was not the reason. From then on all held calls return at once, until the last of them are refused again.
+"""
+
+from __future__ import annotations
+
+_NEVER = float("inf")
+
+#: A cooldown follows few served attempts if they are fewer than so many since the cooldown before.
+_MANY = 10
+#: The cooldowns in a row after which the test is made at first, and at most: they double with each test.
+_COOLDOWNS, _COOLDOWNS_MOST = 3, 48
+#: The calls that return at once in a test, at most and at least. They are no more than came during the delay: an
+#: upstream that takes a call or two a second would refuse most of a longer test.
+AT_ONCE, _AT_LEAST = 8, 5
+#: Attempts are sent at once if they follow the first within so many seconds; and how many of them are looked at.
+_AT_ONCE_WITHIN, _LOOKED_AT = 0.01, 64
+#: How many must be served after one that is refused, for refusals to be chance; and how many must be refused, while
+#: less than a share of those after them are not, for refusals to be no chance any more.
+_SERVED, _REFUSED, _FEW = 3, 6, 0.2
+#: Seconds for which the ends of a test's attempts are waited for at most.
+_LONGEST = 30.0
+#: Seconds for which it is remembered that delays are named by chance.
+_KNOWN = 120.0
+
+
+class DelaysByChance:
+    """The test of one lane. Times are seconds on the callers' clock. `at_once`: how many calls may return at once when
+    the delay is over, beside those that the limit allows. `was_tested`: the attempt that was refused last was part of a
+    test, so that it says nothing about the pace and the number of calls that the limit allows.
+    """
+
+    __slots__ = (
+        "_came", "_cooldowns", "_ends", "_first_at", "_is_test", "_known_until", "_numbers", "_opens_at", "_served",
+        "_serves", "_wanted", "at_once", "was_tested",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._cooldowns, self._wanted = 0, _COOLDOWNS
+        self._known_until = -_NEVER
+        self._opens_at = self._first_at = _NEVER  # when calls may return, and when the first of them did
+        self._numbers: dict[object, int] = {}  # of the attempts that were sent at once and are under way
+        self._ends: list[str] = []  # how each of those ended: "served", "refused", "" while that is not known
+        self._came = 0  # the calls that came since the last cooldown began
+        self._serves = False  # an attempt was served since the last cooldown began
+        self._served = 0  # how many were served after a refused one in the tests before
+        self._is_test = False  # the attempts that were sent at once are a test
+        self.at_once = 0
+        self.was_tested = False
+
+    def holds(self, now: float) -> bool:
+        """Whether delays are known to be named by chance."""
+        return now < self._known_until
+
+    def cooldown(self, served: float, until: float, now: float) -> None:
+        """Note that a cooldown begins, after `served` attempts since the one before (infinity if nothing was held); its
+        delay is over at `until`. Some calls may then be to return at once, as a test (`at_once`).
+        """
+        self.at_once = self._came = 0
+        if self.holds(now):
+            self._count_from(until)
+            return
+        if served >= _MANY:
+            self._cooldowns = 0
+        elif self._serves:
+            self._cooldowns += 1
+        self._serves = False
+        if not self._is_read(now) or self._cooldowns < self._wanted:
+            return
+        self._cooldowns = 0
+        self._count_from(until)
+        self.at_once, self._is_test = AT_ONCE, True
+
+    def _is_read(self, now: float) -> bool:
+        """Whether the attempts of the test before have ended, so that another one may begin; its result is noted."""
+        if not self._is_test:
+            return True
+        after = self._after()
+        if "" in after and now - self._first_at < _LONGEST:
+            return False
+        served = after.count("served")
+        if served:
+            self._served, self._wanted = self._served + served, 1
+        elif len(after) > 1:
+            self._served, self._wanted = 0, min(_COOLDOWNS_MOST, 2 * max(_COOLDOWNS, self._wanted))
+        self._is_test = False
+        return True
+
+    def _after(self) -> list[str]:
+        """The ends of the attempts that were sent at once, from the first one that was refused on."""
+        ends = self._ends
+        return ends[ends.index("refused") :] if "refused" in ends else []
+
+    def _count_from(self, at: float) -> None:
+        self._opens_at, self._first_at, self._is_test = at, _NEVER, False
+        self._numbers.clear()
+        self._ends.clear()
+
+    def take_at_once(self) -> int:
+        """The number of calls that may return at once now, as a test; zero when it is asked again."""
+        at_once, self.at_once = min(self.at_once, self._came), 0
+        return at_once if at_once >= _AT_LEAST else 0
+
+    def came(self) -> None:
+        """Note that a call waits from now on."""
+        self._came += 1
+
+    def sent(self, attempt: object, now: float) -> None:
+        """Note that an attempt is sent."""
+        if now < self._opens_at or now - self._first_at > _AT_ONCE_WITHIN or len(self._ends) == _LOOKED_AT:
+            return
+        self._first_at = min(self._first_at, now)
+        self._numbers[attempt] = len(self._ends)
+        self._ends.append("")
+
+    def ended(self, attempt: object, now: float, *, refused: bool) -> bool:
+        """Note that an attempt was served, or `refused` by an answer that names a delay. Returns whether that shows
+        that delays are named by chance, which was not known before.
+        """
+        number = self._numbers.pop(attempt, None)
+        self._serves = self._serves or not refused
+        if refused:
+            self.was_tested = number is not None and self._is_test
+        if number is None:
+            return False
+        self._ends[number] = "refused" if refused else "served"
+        after = self._after()
+        if self._served + after.count("served") >= _SERVED:
+            was_known, self._known_until = self.holds(now), now + _KNOWN
+            self._served, self._wanted = 0, _COOLDOWNS
+            return not was_known
+        count = after.count("refused")
+        if count >= _REFUSED and len(after) - count < _FEW * len(after):
+            self._known_until = -_NEVER
+        return False
