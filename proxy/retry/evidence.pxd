@@ -9,6 +9,8 @@ cdef double _MINUTE
 
 
 cdef class Evidence:
+    cdef public object by_chance
+    cdef public object loads
     cdef public Traffic traffic
     cdef public object _times
     cdef public object _latest

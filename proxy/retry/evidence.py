@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
+from proxy.retry.delays_by_chance import DelaysByChance
+from proxy.retry.loads import Loads
 from proxy.retry.traffic import Traffic
 
 #: The number of latest attempts that are looked at, and how many of them must be refused for a limit to begin if none
@@ -19,19 +21,25 @@ LATEST, FEW = 10, 3
 BEGINS, CUTS = 1e-3, 0.02
 #: The most attempts for which the probability is computed exactly.
 _EXACT = 200
+#: The share of refusals that is called usual, at most, once the one that was learnt has turned out to be no chance.
+_UNLEARNT = 0.05
 #: Seconds over which the usual share of refusals is measured.
 _MINUTE = 60.0
 
 
 class Evidence:
     """The shares of attempts that an upstream refused for want of capacity: of the latest attempts, and the usual one.
-    `traffic` counts the attempts that have ended. Times are seconds on the callers' clock.
+    `traffic` counts the attempts that have ended. `by_chance`: the test of whether delays are named by chance, None
+    before the first cooldown; `loads`: the attempts at several loads, None before a limit was given up. Times are
+    seconds on the callers' clock.
     """
 
-    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "traffic")
+    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "by_chance", "loads", "traffic")
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
+        self.by_chance: DelaysByChance | None = None
+        self.loads: Loads | None = None
         self._times: deque[float] = deque(maxlen=LATEST)  # when they were
         self._latest: deque[int] = deque(maxlen=LATEST)  # `ended` at each of the latest refusals
         self._all = self._refused = 0.0  # counts of the last minute, fading
@@ -106,6 +114,10 @@ class Evidence:
         self._times.clear()
         self._all = max(self._all, 40.0)
         self._refused = max(self._refused, share * self._all)
+
+    def unlearn(self) -> None:
+        """Forget the share of refusals that was taken for the usual one, because it was not chance."""
+        self._refused = min(self._refused, _UNLEARNT * self._all)
 
     def _count(self, now: float, refused: int) -> None:
         self._fade(now)

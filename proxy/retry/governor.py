@@ -396,7 +396,7 @@ class Governor:
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
         if cools:
-            lane.was_asked_to_wait(attempt, now)
+            lane.limit.delayed(attempt, now)
             lane.asked_to_wait(sent, now, quick=is_quick)
             return
         lane.lasts = True

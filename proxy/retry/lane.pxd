@@ -18,7 +18,6 @@ cdef class Lane:
     cdef public double delay
     cdef public long status
     cdef public double begun
-    cdef public object by_chance
     cdef public Limit limit
     cdef public Outage outage
     cdef public bint lasts
@@ -40,12 +39,9 @@ cdef class Lane:
 
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double delay, double sent, double now) except -1
-    cpdef _test_delays(self, double served, double delay, double now)
     @cython.locals(limit=Limit, most=double, was_on=bint)
     cpdef bint refused(self, double sent, double now, long flying, bint quick, bint silent=*) except -1
     cpdef asked_to_wait(self, double sent, double now, bint quick)
-    cpdef was_asked_to_wait(self, attempt, double now)
-    cpdef _served_by_chance(self, attempt, double now)
     cpdef bint lost(self, double now, double share, bint again, long of_path=*) except -1
     cpdef double ask(self, waiter, double now, bint retries=*) except? -1
     cpdef landed(self, attempt, double sent, double now, bint well, double ratio=*, double usual=*)

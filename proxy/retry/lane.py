@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.fleet_lane import FleetLane
 from proxy.retry.limit import Limit
@@ -43,8 +42,7 @@ class Lane:
     seconds on the callers' clock.
 
     `delay`: the seconds that the upstream asked callers to wait, in an answer with `status` that came at `begun`;
-    `until`: when that delay is over; `by_chance`: the test of whether delays are named by chance, None before the first
-    one. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order
+    `until`: when that delay is over. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order
     of arrival, each with the time from which it waits. `lasts`: the limit may stay in force while no call waits
     (`concurrency: auto`). `share`: how many places of a slow start this process may have, infinity if no other machine
     shares them; `elsewhere`: another machine holds calls, as far as is known. `fleet`: the link that shares limit and
@@ -58,7 +56,7 @@ class Lane:
     #: Whether its calls wait for what answers say is left of the upstream's limits (`proxy.retry.ahead`).
     is_ahead = False
     __slots__ = (
-        "_admitted", "_before", "_starter", "_taken", "_walks", "_well", "begun", "by_chance", "delay", "elsewhere",
+        "_admitted", "_before", "_starter", "_taken", "_walks", "_well", "begun", "delay", "elsewhere",
         "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue",
         "share", "status", "traffic", "until", "usual_time",
     )  # fmt: skip
@@ -88,7 +86,6 @@ class Lane:
         self._well = -_NEVER  # when a call was served last, or the first cooldown began
         self._starter = Starter()  # the call that has the first place once the delay is over
         self._walks = QueueWalks()
-        self.by_chance: DelaysByChance | None = None
 
     # -- what holds calls -------------------------------------------------------------------------------------------
 
@@ -123,30 +120,20 @@ class Lane:
             return False
         if now > self.until + self.place_seconds:
             self._well = now
-        by_chance = self._test_delays(_NEVER if is_first else limit.served_since, delay, now)
+        if self.share == _NEVER:  # machines that share their places make no test
+            limit.test_delays(now + delay, now, is_first=is_first)
         if is_first or is_own:
             limit.return_slowly(now)
             self._forget_places()
-        elif not by_chance.was_tested:
+        else:
             limit.halve(now)
-        if by_chance.holds(now) and self.share == _NEVER:
+        if self.share == _NEVER and limit.delays_by_chance(now):
             limit.return_together(now)
         self.begun, self.status = now, status
         if self._starter.waiter is not None:
             self._vacate(self._starter.waiter)
             self._starter.waiter = None
         return True
-
-    def _test_delays(self, served: float, delay: float, now: float) -> DelaysByChance:
-        """Let the test of whether delays are named by chance take note of a cooldown of `delay` seconds that begins,
-        after `served` attempts since the one before. Machines that share their places make no test.
-        """
-        by_chance = self.by_chance
-        if by_chance is None:
-            by_chance = self.by_chance = DelaysByChance()
-        if self.share == _NEVER:
-            by_chance.cooldown(served, now + delay, now)
-        return by_chance
 
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
         """Note a delay (seconds) that an answer with this status asked of callers on another machine. After the delay,
@@ -270,16 +257,7 @@ class Lane:
         """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: the answer came
         sooner than one to a request that is served.
         """
-        by_chance = self.by_chance
-        if by_chance is None or not (by_chance.holds(now) or by_chance.was_tested):
-            self.limit.asked_to_wait(sent, now, quick=quick)
-
-    def was_asked_to_wait(self, attempt: object, now: float) -> None:
-        """Note that this attempt was refused by an answer that names a delay, for the test of whether delays are named
-        by chance.
-        """
-        if self.by_chance is not None:
-            self.by_chance.ended(attempt, now, refused=True)
+        self.limit.asked_to_wait(sent, now, quick=quick)
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
@@ -404,8 +382,8 @@ class Lane:
                 self.outage.probe_at = now
             self.queue[waiter] = now
             self._walks.joined(waiter)
-            if self.by_chance is not None:
-                self.by_chance.came()
+            if self.limit.evidence.by_chance is not None:
+                self.limit.evidence.by_chance.came()
             if app_of(waiter) is not None:  # the first may be a probe that stays held
                 self._walks.end()
                 left = max(0.0, self.until - now)
@@ -444,8 +422,9 @@ class Lane:
         if since is None:
             return False
         self._taken[attempt] = since
-        if self.by_chance is not None:
-            self.by_chance.sent(attempt, now)
+        by_chance = self.limit.evidence.by_chance
+        if by_chance is not None:
+            by_chance.sent(attempt, now)
         return True
 
     def landed(
@@ -460,8 +439,8 @@ class Lane:
         """
         self.usual_time = usual
         self.free_place(attempt, sent, now)
-        if well and self.by_chance is not None:
-            self._served_by_chance(attempt, now)
+        if well and self.limit.served_by_chance(attempt, now):
+            self._well = now  # though a cooldown has begun since it was sent
         if well and sent >= self.begun:
             self._well = now
             self.limit.last_ratio = ratio
@@ -474,17 +453,6 @@ class Lane:
                     self.fleet.limit_cut(self.limit.most / most, sent, now)
         if now >= self.until:
             self.release(now)
-
-    def _served_by_chance(self, attempt: object, now: float) -> None:
-        """Let the test of whether delays are named by chance take note of a served attempt. If they are, held calls
-        return all at once, and an answer counts though a cooldown has begun since its attempt was sent.
-        """
-        by_chance = self.by_chance
-        assert by_chance is not None
-        if by_chance.ended(attempt, now, refused=False) and self.limit.is_on:
-            self.limit.return_together(now)
-        if by_chance.holds(now):
-            self._well = now
 
     def free_place(self, attempt: object, sent: float, now: float) -> None:
         """Free the place of an attempt, which was sent at `sent`; if it was the probe of an outage, note that the probe
@@ -591,7 +559,8 @@ class Lane:
     def _release(self, now: float, asking: Waiter | None) -> None:
         free, limit = self.free(now), self.limit
         order = self.order if self.fleet is None else None
-        at_once = 0 if self.by_chance is None else self.by_chance.take_at_once()
+        by_chance = limit.evidence.by_chance
+        at_once = 0 if by_chance is None else by_chance.take_at_once()
         while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
             first = next(iter(self.queue)) if order is None else order.first(self.queue, now)
             if first is None:

@@ -43,6 +43,7 @@ cdef class Limit:
 
     cpdef return_slowly(self, double now, bint cooldown=*)
     cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)
+    cpdef _begin_at_half(self, long under_way, double pace, double share, double now)
     cpdef asked_to_wait(self, double sent, double now, bint quick)
     cpdef _slow_down(self, double sent, double now, bint quick, bint delays=*)
     cpdef _space(self)

@@ -24,7 +24,9 @@ from __future__ import annotations
 import math
 
 from proxy.retry.answer_times import MUCH_SLOWER, AnswerTimes
+from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.evidence import CUTS, Evidence, tail
+from proxy.retry.loads import Loads
 from proxy.retry.spacing import SLOWEST, Spacing
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import FAST, Trial
@@ -151,15 +153,46 @@ class Limit:
             self.pace.resume(now)
 
     def halve(self, now: float) -> None:
-        """Halve the limit, since the upstream asked to wait again."""
+        """Halve the limit, since the upstream asked to wait again, unless a test of delays is the reason."""
+        if self._in_test():
+            return
         self._answers.asked_to_wait_again(now, served=self._served > 0)
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
-    @property
-    def served_since(self) -> int:
-        """The number of attempts sent since the last cut that were served."""
-        return self._served
+    def test_delays(self, until: float, now: float, *, is_first: bool) -> None:
+        """Let the test of whether delays are named by chance take note of a cooldown that begins, whose delay is over
+        at `until`. `is_first`: nothing was held when it began.
+        """
+        by_chance = self.evidence.by_chance
+        if by_chance is None:
+            by_chance = self.evidence.by_chance = DelaysByChance()
+        by_chance.cooldown(_NEVER if is_first else self._served, until, now)
+
+    def delays_by_chance(self, now: float) -> bool:
+        """Whether delays are known to be named by chance."""
+        by_chance = self.evidence.by_chance
+        return by_chance is not None and by_chance.holds(now)
+
+    def delayed(self, attempt: object, now: float) -> None:
+        """Note that this attempt was refused by an answer that names a delay."""
+        if self.evidence.by_chance is not None:
+            self.evidence.by_chance.ended(attempt, now, refused=True)
+
+    def served_by_chance(self, attempt: object, now: float) -> bool:
+        """Note that this attempt was served. Returns whether delays are known to be named by chance; as soon as that is
+        known, held calls return all at once.
+        """
+        by_chance = self.evidence.by_chance
+        if by_chance is None:
+            return False
+        if by_chance.ended(attempt, now, refused=False) and self.is_on:
+            self.return_together(now)
+        return by_chance.holds(now)
+
+    def _in_test(self) -> bool:
+        """Whether the attempt that was refused last was part of a test, so that it says nothing about the limit."""
+        return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
 
     def return_together(self, now: float) -> None:
         """Let all held calls return at once, because a delay was named by chance."""
@@ -331,11 +364,15 @@ class Limit:
         way. `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
         came.
         """
+        loads = self.evidence.loads
+        if loads is not None and (self.most == _NEVER or self.is_draining) and loads.refused(self.evidence.ended, now):
+            self.evidence.unlearn()
+            pace, share = loads.latest
+            self._begin_at_half(under_way, pace, share, now)
+            return
         if self.most == _NEVER:
             if now >= self._given_up_until and self.evidence.refused(now):
-                self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
-                self._trial.begin(self.evidence.pace, self.evidence.latest_share, now)
-                self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
+                self._begin_at_half(under_way, self.evidence.pace, self.evidence.latest_share, now)
             return
         self._answers.refused(now)
         if self.is_draining:
@@ -366,12 +403,20 @@ class Limit:
         self.most = self.threshold = max(self._least() if quick else 1.0, self.most / 2)
         self._cut(now)
 
+    def _begin_at_half(self, under_way: int, pace: float, share: float, now: float) -> None:
+        """Begin a limit of half of the attempts that are under way, and its trial: `pace` attempts were made a second,
+        of which the `share` was refused.
+        """
+        self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
+        self._trial.begin(pace, share, now)
+        self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
+
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt sent at `sent` was refused by an answer that names a delay; the caller then calls
         `halve` or `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `quick`: the
         answer came sooner than one to a request that is served.
         """
-        if not quick:
+        if not quick or self._in_test() or self.delays_by_chance(now):
             return
         if not self.is_on:
             self._quick_at = now
@@ -390,9 +435,18 @@ class Limit:
         was ended.
         """
         share = self._trial.chance(now, self.pace.keeps_several)
-        if share:
-            self._give_up(share, now)
-        return share > 0.0
+        if not share:
+            return False
+        loads = self.evidence.loads
+        if loads is None:
+            loads = self.evidence.loads = Loads()
+        pace, ended, refused = self._trial.sent_since(now)
+        if loads.explain(pace, ended, refused, now):
+            return False
+        loads.add(pace, ended, refused, now)
+        loads.gave_up(self.evidence.ended, now)
+        self._give_up(share, now)
+        return True
 
     def _give_up(self, share: float, now: float) -> None:
         self._given_up_for = min(_GIVEN_UP_LONGEST, self._given_up_for * 2 or _GIVEN_UP)

@@ -132,6 +132,12 @@ class Trial:
         self._since = now
         self.second.clear()
 
+    def sent_since(self, now: float) -> tuple[float, int, int]:
+        """The attempts that are compared with those before: how many of them were made a second, how many ended, and
+        how many of these were refused.
+        """
+        return self.second.ended / max(now - self._since, 1e-3), self.second.ended, self.second.refused
+
     def end(self) -> None:
         """End the trial, with no result: nothing is compared any more."""
         self.is_on = False

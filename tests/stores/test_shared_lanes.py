@@ -233,7 +233,7 @@ def test_what_is_sent_while_all_is_well_takes_no_lock(memory: Memory, monkeypatc
 def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     """A new attribute has to be decided on: `SharedLane.state` has it, or it is named here."""
     own = {
-        *("_admitted", "_starter", "_taken", "_walks", "by_chance", "elsewhere", "name", "order", "queue"),
+        *("_admitted", "_starter", "_taken", "_walks", "elsewhere", "name", "order", "queue"),
         *("traffic", "limit", "outage", "fleet", "limit_share", "limited_elsewhere", "may_probe", "share"),
     }
     taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}

@@ -1,0 +1,105 @@
+"""The comparison of attempts at several loads: are they refused because of the load, or by chance?
+
+Attempts that lack capacity are refused the more, the more are sent. Where the upstream's queue is short, the odds of a
+refusal are in proportion to the load (Erlang's loss formula for one server). By chance, they are the same at any load.
+Twenty attempts at half the load can hardly tell the two apart. So when a limit was given up because attempts seemed to
+fail by chance, those that follow are compared with those of its trial. If clearly more of them are refused, the load
+was the reason after all, and the next trials are judged together with these.
+"""
+
+from __future__ import annotations
+
+import math
+
+_NEVER = float("inf")
+
+#: Seconds for which attempts are compared, and how many loads are at most.
+_KEPT, _MOST = 120.0, 6
+#: The fewest attempts after which it is judged whether giving up the limit was wrong; and the most.
+_FEWEST, _LAST = 10, 300
+#: The logarithm of how much more probable load must be than chance, for a limit that was given up to begin again; and
+#: for the next one not to be given up.
+_AGAIN, _STAYS = 4.5, 1.5
+#: The steps in which the odds are found that explain the refusals best; and their bounds, as logarithms.
+_STEPS, _BOUND = 30, 30.0
+
+
+class Loads:
+    """The attempts of one lane at several loads, and those since its limit was given up. Times are seconds on the
+    callers' clock, and paces attempts a second.
+    """
+
+    __slots__ = ("_all", "_ended", "_refused", "_since")
+
+    def __init__(self) -> None:
+        self._all: list[tuple[float, float, int, int]] = []  # when they ended, their pace, how many, and refused
+        self._since = _NEVER  # when the limit was given up,
+        self._ended = self._refused = 0  # how many attempts had ended then, and were refused since
+
+    def add(self, pace: float, ended: int, refused: int, now: float) -> None:
+        """Note attempts that were sent at `pace`, how many of them `ended`, and how many were refused."""
+        self._all = [each for each in self._all if now - each[0] < _KEPT][1 - _MOST :]
+        self._all.append((now, pace, ended, refused))
+
+    def gave_up(self, ended: int, now: float) -> None:
+        """Note that the limit was given up, when `ended` attempts had ended in all."""
+        self._since, self._ended, self._refused = now, ended, 0
+
+    def refused(self, ended: int, now: float) -> bool:
+        """Note that an attempt was refused while there was no limit; `ended` attempts have ended in all. Returns
+        whether it was wrong to give up the limit, since attempts are refused because of the load.
+        """
+        if self._since == _NEVER:
+            return False
+        self._refused += 1
+        count = ended - self._ended
+        if count > _LAST:
+            self._since = _NEVER
+        if not _FEWEST <= count <= _LAST:
+            return False
+        pace = count / max(now - self._since, 0.05)
+        if self._more_probable(pace, count, self._refused, now) < _AGAIN:
+            return False
+        self.add(pace, count, self._refused, now)
+        self._since = _NEVER
+        return True
+
+    @property
+    def latest(self) -> tuple[float, float]:
+        """The pace of the attempts that were noted last, and the share of them that was refused (0 to 1)."""
+        _, pace, ended, refused = self._all[-1]
+        return pace, refused / ended
+
+    def explain(self, pace: float, ended: int, refused: int, now: float) -> bool:
+        """Whether the load explains the refusals of a trial better than chance does, with the attempts before. `pace`,
+        `ended` and `refused` are those of `add`.
+        """
+        return self._more_probable(pace, ended, refused, now) > _STAYS
+
+    def _more_probable(self, pace: float, ended: int, refused: int, now: float) -> float:
+        """The logarithm of how much more probable all refusals are because of the load than by chance, those of `ended`
+        further attempts included.
+        """
+        kept = [each[1:] for each in self._all if now - each[0] < _KEPT] + [(pace, ended, refused)]
+        count, failed = sum(each[1] for each in kept), sum(each[2] for each in kept)
+        if len(kept) < 2 or failed in (0, count):
+            return 0.0
+        low, high = -_BOUND, _BOUND
+        for _ in range(_STEPS):
+            middle = (low + high) / 2.0
+            expected = sum(n * _share(middle, pace) for pace, n, _ in kept)
+            low, high = (middle, high) if expected < failed else (low, middle)
+        return sum(
+            _likelihood(n, part, _share(low, pace)) - _likelihood(n, part, failed / count) for pace, n, part in kept
+        )
+
+
+def _share(level: float, pace: float) -> float:
+    """The share of attempts that is refused at this pace; `level`: the logarithm of the odds at one a second."""
+    return 1.0 / (1.0 + math.exp(-level) / max(pace, 1e-3))
+
+
+def _likelihood(ended: int, refused: int, share: float) -> float:
+    """The logarithm of the probability that so many are `refused`, if each is with the probability `share`."""
+    share = min(1.0 - 1e-9, max(1e-9, share))
+    return refused * math.log(share) + (ended - refused) * math.log(1.0 - share)
