@@ -26,7 +26,7 @@ cdef class Governor:
     cdef public Traffic traffic
     cdef public dict _traffics
     cdef public Lane first
-    cdef public object _lanes
+    cdef public dict _lanes
     cdef public long _credentials
     cdef public LostPaths _lost_paths
     cdef public long _paths
