@@ -38,6 +38,17 @@ def cpu_seconds(pid: int) -> float:
     return total / TICK
 
 
+def at_rest(pid: int) -> tuple[int, float]:
+    """Context switches of a process tree so far, and its seconds of CPU, to the nanosecond."""
+    switches, seconds = 0, 0.0
+    for member in tree(pid):
+        for task in Path(f"/proc/{member}/task").iterdir():
+            status = (task / "status").read_text()
+            switches += sum(map(int, re.findall(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", status, re.M)))
+            seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return switches, seconds
+
+
 def memory(pid: int) -> int:
     """Bytes of a process tree, shared pages divided among those who share them (PSS)."""
     total = 0

@@ -58,7 +58,8 @@ class Peer:
     """`command` makes the argument list (and writes what configuration it needs). `reverse`, `forward`: what it does.
     `streams`: it has a way to the upstream of events and WebSockets.
 
-    `rows`: the only ones that it takes part in, by their names; none said: all that it can do.
+    `rows`: the only ones that it takes part in, by their names; none said: all that it can do. `judged`: a target of
+    `targets.py` compares with it, so that it takes part in every round; the others take part in the first one.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Peer:
     connect: bool = False
     http2: bool = False
     streams: bool = False
+    judged: bool = False
     rows: frozenset[str] = frozenset()
     available: Callable[[], bool] = field(default=lambda: True)
     notes: str = ""
@@ -359,6 +361,7 @@ PEERS = [
     Peer(
         "redrive",
         redrive,
+        judged=True,
         forward=True,
         connect=True,
         http2=True,
@@ -368,6 +371,7 @@ PEERS = [
     Peer(
         PURE,
         python_alone,
+        judged=True,
         http2=True,
         streams=True,
         rows=frozenset(target.row for target in TARGETS),
@@ -377,6 +381,7 @@ PEERS = [
     Peer(
         "envoy",
         envoy,
+        judged=True,
         http2=True,
         streams=True,
         available=in_venv("envoy"),
@@ -385,6 +390,7 @@ PEERS = [
     Peer(
         "haproxy",
         haproxy,
+        judged=True,
         http2=True,
         streams=True,
         available=on_path("haproxy"),

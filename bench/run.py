@@ -1,7 +1,8 @@
 """`make bench`: redrive and its peers in one run, interleaved, on one core; the load and the upstream on the other.
 
 Prints a table as it goes and writes bench/results/latest.json, latest.md and latest.svg. Figures are medians over the
-rounds, with their spread. CPU microseconds for each call are the figure to trust on a noisy machine.
+rounds, with their spread. CPU microseconds for each call are the figure to trust on a noisy machine. What takes long and
+no target needs in every round is done in the first one alone: peers without a target, and memory after the loads.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import http2
 from load import WORKLOADS, Load, Workload, download, run_curl, run_wrk
-from measure import Running, cpu_seconds, free_port, memory
+from measure import Running, at_rest, cpu_seconds, free_port, memory
 from peers import PEERS, Peer, Place, redrive, write_nginx
 from report import write_reports
 from targets import DIRECT, INTERCEPTED, TUNNEL
@@ -35,6 +37,8 @@ LARGE = 16
 #: Seconds for which a proxy rests before its memory after the loads is read: redrive gives back what it has freed once it
 #: has been at rest for ten to twenty seconds.
 REST = 21.0
+#: Seconds for which it is watched then.
+WATCHED = 10.0
 
 
 def upstream(folder: Path) -> tuple[Running, Place]:
@@ -196,8 +200,17 @@ def held_by_http2(pid: int, port: int) -> dict[str, float]:
     return figures
 
 
-def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, say: callable) -> dict:  # type: ignore[valid-type]
-    """One round of one peer: a fresh process, every workload it can do, and what it holds."""
+def measure_peer(
+    peer: Peer,
+    place: Place,
+    works: list[Workload],
+    seconds: int,
+    say: Callable[[str, str, dict[str, float]], None],
+    rests: bool,
+) -> dict[str, dict[str, float]]:
+    """One round of one peer: a fresh process, every workload it can do, and, if it `rests` after them, what it holds
+    then.
+    """
     place.port = free_port()
     running = Running(peer.command(place), place.port, probe_of(peer, place), PROXY_CORE, place.folder / "peers.log")
     figures: dict[str, dict[str, float]] = {
@@ -207,7 +220,7 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
         for work in works:
             if not serves(peer, work) or work.upstream not in place.upstreams():
                 continue
-            load(work, place, place.port, target(peer, work, place), 1)  # warm
+            load(work, place, place.port, target(peer, work, place), 0 if work.mebibytes >= LARGE else 1)  # warm
             before = cpu_seconds(running.pid)
             seen = load(work, place, place.port, target(peer, work, place), seconds)
             used = cpu_seconds(running.pid) - before
@@ -225,19 +238,32 @@ def measure_peer(peer: Peer, place: Place, works: list[Workload], seconds: int, 
         if peer.connect and any(not work.http2 for work in works):
             figures[TUNNEL] = fetch(running.pid, place, f"http://127.0.0.1:{place.upstream}/big", 512)
             say(peer.name, TUNNEL, figures[TUNNEL])
-        time.sleep(REST)
-        figures["process"]["memory after the loads, MiB"] = memory(running.pid) / 2**20
-        held = memory(running.pid)
-        idle = idle_connections(place.port, 1000)
-        socket.create_connection(("127.0.0.1", place.port)).close()
-        figures["process"]["KiB for an idle connection"] = (memory(running.pid) - held) / 1000 / 1024
-        for connection in idle:
-            connection.close()
-        if peer.http2 and place.upstream_h2:
-            figures["process"] |= held_by_http2(running.pid, place.port)
+        if rests:
+            figures["process"] |= held_at_rest(peer, place, running.pid)
     finally:
         running.stop()
     return figures
+
+
+def held_at_rest(peer: Peer, place: Place, pid: int) -> dict[str, float]:
+    """What a proxy holds when it has come to rest after the loads, what it does then, and what connections that say
+    nothing add. Peers without a target are not waited for.
+    """
+    rest = {}
+    if peer.judged:
+        time.sleep(REST)
+        before = at_rest(pid)
+        time.sleep(WATCHED)
+        switches, seconds = (b - a for a, b in zip(before, at_rest(pid), strict=True))
+        rest = {"switches a second at rest": switches / WATCHED, "ms of CPU a second at rest": seconds * 1000 / WATCHED}
+    held = memory(pid)
+    idle = idle_connections(place.port, 1000)
+    socket.create_connection(("127.0.0.1", place.port)).close()
+    each = (memory(pid) - held) / 1000 / 1024
+    for connection in idle:
+        connection.close()
+    rest |= {"memory after the loads, MiB": held / 2**20, "KiB for an idle connection": each}
+    return rest | (held_by_http2(pid, place.port) if peer.http2 and place.upstream_h2 else {})
 
 
 def cannot_run() -> str:
@@ -299,9 +325,9 @@ def main() -> int:
                     intercepted = fetch_intercepted(place)
                     say("redrive", INTERCEPTED, intercepted)
                     keep("redrive", INTERCEPTED, intercepted)
-                for peer in peers:
+                for peer in [peer for peer in peers if peer.judged or number == 1]:
                     try:
-                        figures = measure_peer(peer, place, works, chosen.seconds, say)
+                        figures = measure_peer(peer, place, works, chosen.seconds, say, rests=number == 1)
                     except (RuntimeError, OSError, subprocess.SubprocessError, AssertionError) as error:
                         print(f"  {peer.name:12} failed: {error}", flush=True)
                         continue

@@ -84,8 +84,8 @@ class Wires:
 
 
 class Tally(dict[_Key, int]):
-    """Counts by key, 0 for a key that was never counted: `collections.Counter` in what a series needs. A Counter takes
-    four times as long to make, and 400 bytes more, and a series has nine tallies.
+    """Counts by key, 0 for a key that was never counted: `collections.Counter` in what a series needs. A series has
+    nine of them. Even without its own code, a Counter takes 1.7 times as long to make (116 ns, 69), and 24 bytes more.
     """
 
     __slots__ = ()

@@ -36,7 +36,7 @@ from proxy.server.http2 import Http2Connection
 from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.routing import Exposure, Inside
 from proxy.transport import socket_close
-from proxy.transport.chunk_writer import ChunkWriter
+from proxy.transport.chunk_writer import LARGE, ChunkWriter, write_framed
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import HIGH_WATER, Connection
 from proxy.transport.direct_write import socket_of, write_at_once
@@ -47,7 +47,7 @@ from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.field_names import ANSWER_KEYS, FRAMING
 from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
-from proxy.wire.http1.body import Body, body_reader, chunk, end_chunked
+from proxy.wire.http1.body import Body, body_reader
 from proxy.wire.http1.parser import RequestParser
 
 #: The seconds and the bytes for which an app is read from after its last answer, before the connection is closed.
@@ -504,21 +504,16 @@ class AppConnection(ConnectionStream):
             and _DATE in head.specials
             and self.head.method not in _BODILESS
         ):  # the common answer, made fast
+            if len(data) >= LARGE:
+                transport.writelines((head.render(drop=drop, add=add) if drop else head.message(add, b""), data))
+                return
             whole = head.render(drop=drop, add=add) + data if drop else head.message(add, data)
             if self._socket is None:
                 transport.write(whole)
             else:
                 write_at_once(transport, self._socket, whole)
             return
-        whole = self._render_framed(head, drop, add, end)
-        if self.chunks is None:
-            transport.write(whole + data if data else whole)
-            return
-        if data:
-            whole += chunk(data)
-        if end:
-            whole += end_chunked(trailers.lines if trailers is not None else b"")
-        transport.write(whole)
+        write_framed(transport, self._render_framed(head, drop, add, end), data, self.chunks is not None, end, trailers)
 
     def _render_framed(self, head: ResponseHead, drop: frozenset[bytes], add: bytes, end: bool) -> bytes:
         """Render the head of an answer that `respond` does not write at once, with the lines that frame its body on

@@ -1,4 +1,5 @@
 cpdef write_chunk(transport, bytes data)
+cpdef write_framed(transport, bytes head, bytes data, bint chunked, bint end, trailers)
 
 
 cdef class ChunkWriter:

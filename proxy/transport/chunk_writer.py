@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import asyncio
 
+from proxy.wire.head import Trailers
 from proxy.wire.http1.body import chunk, end_chunked
 
 #: A piece of this size or more is framed without being copied.
-_LARGE = 4096
+_FRAMED = 4096
+#: A piece of this size or more is written beside its head, without being copied. To write two pieces takes as long as
+#: to copy 32 KiB and write one past the transport, and as to copy 16 KiB and let the transport write one (us of CPU
+#: on a loopback socket, copied and not: 5.9 and 5.8 with 32 KiB, 24.8 and 22.0 with 256).
+LARGE = 32 * 1024
 
 
 def write_chunk(transport: asyncio.WriteTransport, data: bytes) -> None:
     """Write data as one chunk; no data is no chunk, since an empty one would end the body."""
-    if len(data) < _LARGE:
+    if len(data) < _FRAMED:
         transport.write(chunk(data))
     else:
         transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+
+
+def write_framed(
+    transport: asyncio.WriteTransport, head: bytes, data: bytes, chunked: bool, end: bool, trailers: Trailers | None
+) -> None:
+    """Write a head and the part of its body that has arrived, in one call. `chunked`: the body is sent in chunks; if
+    so, and `data` is the rest of it (`end`), the last chunk and the `trailers` (None for none) follow.
+    """
+    rest = b""
+    is_large = len(data) >= LARGE
+    if chunked:
+        if is_large:
+            head += b"%x\r\n" % len(data)
+            rest = b"\r\n"
+        else:
+            data = chunk(data)
+        if end:
+            rest += end_chunked(trailers.lines if trailers is not None else b"")
+    if is_large:
+        transport.writelines((head, data, rest) if rest else (head, data))
+    else:
+        transport.write(head + data + rest)
 
 
 class ChunkWriter:

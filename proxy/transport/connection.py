@@ -12,7 +12,7 @@ import asyncio
 from typing import cast
 
 from proxy.transport import faults
-from proxy.transport.chunk_writer import write_chunk
+from proxy.transport.chunk_writer import LARGE, write_chunk, write_framed
 from proxy.transport.clock import monotonic
 from proxy.transport.direct_write import socket_of, write_at_once
 from proxy.transport.origins import Origin
@@ -22,7 +22,7 @@ from proxy.transport.tls import keep_session
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadAnswer, BadMessage
 from proxy.wire.head import PreparedRequest, ResponseHead, Trailers, trailer_fields
-from proxy.wire.http1.body import Body, ChunkedBody, UntilCloseBody, body_reader, chunk, end_chunked
+from proxy.wire.http1.body import Body, ChunkedBody, UntilCloseBody, body_reader, end_chunked
 from proxy.wire.http1.parser import ResponseParser
 from proxy.wire.http1.slow_path import switches_as_asked
 
@@ -121,7 +121,9 @@ class Connection:
         self.exchanges += 1
         text = prepared.text or self._render(prepared)
         if end and prepared.text:  # the other attributes are as `_over` left them
-            if self._socket is None:
+            if len(body) >= LARGE:
+                self.transport.writelines((text, body))
+            elif self._socket is None:
                 self.transport.write(text + body if body else text)
             else:
                 write_at_once(self.transport, self._socket, text + body if body else text)
@@ -129,14 +131,7 @@ class Connection:
         self._chunked = request.chunked
         self._upgrade = None if request.scanned else request.upgrade
         self._sent_all = end
-        if request.chunked:
-            if body:
-                text += chunk(body)
-            if end:
-                text += end_chunked(trailers.lines if trailers is not None else b"")
-        elif body:
-            text += body
-        self.transport.write(text)
+        write_framed(self.transport, text, body, request.chunked, end, trailers)
 
     def _render(self, prepared: PreparedRequest) -> bytes:
         """A request's head as text, in absolute form if it goes to a parent proxy in cleartext. The text is kept for

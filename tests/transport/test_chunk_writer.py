@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.transport.chunk_writer import ChunkWriter
+from proxy.transport.chunk_writer import LARGE, ChunkWriter, write_framed
+from proxy.wire.head import trailer_fields
 from proxy.wire.http1.body import ChunkedBody
 
 
@@ -14,15 +15,17 @@ class Written:
     """A transport that keeps what is written."""
 
     def __init__(self) -> None:
-        self.data = b""
+        self.data, self.calls = b"", 0
 
     def write(self, data: bytes) -> None:
         """Write it."""
         self.data += data
+        self.calls += 1
 
     def writelines(self, pieces: tuple[bytes, ...]) -> None:
         """Write all of them."""
         self.data += b"".join(pieces)
+        self.calls += 1
 
 
 def reading(data: bytes) -> tuple[bytes, bool]:
@@ -30,6 +33,22 @@ def reading(data: bytes) -> tuple[bytes, bool]:
     payload, done, behind = ChunkedBody().feed(data)
     assert behind == b""
     return payload, done
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize("end", [True, False])
+@pytest.mark.parametrize("size", [0, 1, LARGE - 1, LARGE, 100_000])
+def test_a_head_and_a_body_of_any_size_are_the_same_bytes(size: int, end: bool, chunked: bool) -> None:
+    """Large bodies are written beside the head, and small ones are joined to it; both read the same."""
+    wire, body = Written(), b"x" * size
+    write_framed(cast(Any, wire), b"head\r\n\r\n", body, chunked, end, trailer_fields(b"A: b\r\n") if end else None)
+    assert wire.data.startswith(b"head\r\n\r\n") and wire.calls == 1
+    sent = wire.data.removeprefix(b"head\r\n\r\n")
+    if not chunked:
+        assert sent == body
+        return
+    assert sent.endswith(b"0\r\nA: b\r\n\r\n") is end
+    assert reading(sent) == (body, end)
 
 
 @pytest.mark.parametrize("size", [1, 4095, 4096, 100_000])
