@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import Failure
+from proxy.retry.policy import Credentials
 from proxy.retry.states import Flight
 
 #: The decision on an attempt after which its call goes on with the new value of its credential.
@@ -21,25 +22,35 @@ def read_again(call: CallState, flight: Flight, now: float) -> None:
     """Read the file of the credential that the attempt `flight` carried once more, because the upstream answered 401,
     and use its content for further attempts. Does nothing if the file was read within the last second or can't be read.
     """
-    keys = call.next_attempt.keys
-    if keys is None or flight.key is None:
+    keys, definition = call.next_attempt.keys, _carried(call)
+    if keys is None or definition is None or flight.key is None:
         return
-    definition = keys.ring.definition
     file = definition.files[flight.key] if definition.files else None
     if file is not None and file.is_due(now):
         value = call.next_attempt.env.read_key_file(file.path)
         if value is not None:
             definition.renew(flight.key, value, now)
+            keys.ring.definition.renew(flight.key, value, now)
+
+
+def _carried(call: CallState) -> Credentials | None:
+    """The definition from which the call's attempts carry their credential: that of its own policy. The state that
+    calls share may have an equal one, of the configuration before a reload which changed nothing about this policy.
+    """
+    keys, own = call.next_attempt.keys, call.policy.credentials
+    if keys is None or own == keys.ring.definition:
+        return own
+    return keys.ring.definition
 
 
 def is_outdated(call: CallState, flight: Flight) -> bool:
     """Whether the attempt carried an earlier value of its credential: the credential's file was found to have a new one
     since the attempt was sent.
     """
-    keys = call.next_attempt.keys
-    if keys is None or flight.key is None or not keys.ring.definition.files:
+    definition = _carried(call)
+    if definition is None or flight.key is None or not definition.files:
         return False
-    file = keys.ring.definition.files[flight.key]
+    file = definition.files[flight.key]
     return file is not None and file.renewed_at > flight.since
 
 

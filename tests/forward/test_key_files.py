@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from support.scripted import Step, Turn, Upstream, answer
 
 from proxy.config.settings import Buffers
 from proxy.retry.facts import FaultKind
+from proxy.retry.key_files import is_outdated, read_again
 from proxy.retry.policy import Credentials, KeyFile, Strategy
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
@@ -73,6 +75,20 @@ async def test_a_request_that_is_repeated_carries_the_new_value_from_then_on(key
             put(key, content)
             assert (await app.ask("GET", "/api/x")).status == 200
         assert carried(upstream) == ["Bearer old"] * 3 + ["Bearer new"] * 2
+
+
+def test_the_value_that_attempts_carry_is_renewed_where_shared_state_has_an_equal_definition(key: Path) -> None:
+    """Such a definition is of the configuration before a reload that changed nothing about the policy."""
+    own, shared = standing_in(key), standing_in(key)
+    env = SimpleNamespace(read_key_file=lambda _: "new")
+    upcoming = SimpleNamespace(keys=SimpleNamespace(ring=SimpleNamespace(definition=shared)), env=env)
+    call: Any = SimpleNamespace(policy=SimpleNamespace(credentials=own), next_attempt=upcoming)
+    flight: Any = SimpleNamespace(key=0, since=0.0)
+    assert own is not shared and not is_outdated(call, flight)
+    read_again(call, flight, 1.0)
+    assert own.lines == shared.lines == [b"Authorization: Bearer new\r\n"]
+    assert own.digests == shared.digests
+    assert is_outdated(call, flight)
 
 
 async def test_it_does_not_count_among_the_attempts_of_the_policy(key: Path) -> None:
