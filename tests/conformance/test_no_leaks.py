@@ -297,8 +297,9 @@ def test_the_accounting_sees_a_leak() -> None:
             assert loop.pending == []
 
         runner.run(leak())
+    before = parts()["Replay"]  # a test that ran before in this process may still hold one
     kept = Replay.__new__(Replay)
-    assert parts()["Replay"] == 1
+    assert parts()["Replay"] == before + 1
     del kept
-    assert parts()["Replay"] == 0
+    assert parts()["Replay"] == before
     assert policy("x", Target(())).upstream == "x"
