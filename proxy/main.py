@@ -365,7 +365,8 @@ class ServerProcess:
         over = self._serving.wires.handed_over
         given = over["given"] - over["returned"]
         lines = [f"ended; calls cut short: {cut}" + (f"; idle connections handed over: {given}" if given else "")]
-        self._notices.notify("ended", lines, calls_cut=cut, connections_handed_over=given)
+        also = {"connections_handed_over": given} if given else {}
+        self._notices.notify("ended", lines, calls_cut=cut, **also)
         if self._notices.also is not None:
             self._notices.also.close()
         self._sink.close()

@@ -2,9 +2,10 @@
 
 Contract, section 5: after a delay that an upstream named, held calls go by a slow start. Where attempts are refused by
 chance, that serves hardly any call: the next refusal comes before the places have grown, and holds all calls again. So
-after some cooldowns in a row, each after few served attempts, several calls return at once. An upstream without
-capacity serves the first of them and refuses the others. If some are served that were sent after one that is refused,
-capacity was not the reason. From then on all held calls return at once, until the last of them are refused again.
+after some cooldowns in a row, each after few served attempts, several calls return at once: later, if the first attempt
+after each delay was served, since an upstream that only lacks capacity serves it. Of the calls that return at once, an
+upstream without capacity serves the first and refuses the others. If some are served that were sent after one that is
+refused, capacity was not the reason. From then on all held calls return at once, until the last of them are refused again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ _NEVER = float("inf")
 
 #: A cooldown follows few served attempts if they are fewer than so many since the cooldown before.
 _MANY = 10
-#: The cooldowns in a row after which the test is made at first, and at most: they double with each test.
-_COOLDOWNS, _COOLDOWNS_MOST = 3, 48
+#: The cooldowns in a row after which the test is made at first, and at most: they double with each test. They are so
+#: many times more while no first attempt after a delay was refused, since an upstream that asks for long delays loses
+#: much by a test that shows nothing.
+_COOLDOWNS, _COOLDOWNS_MOST, _UNLESS_FIRST = 3, 48, 2
 #: The calls that return at once in a test, at most and at least. They are no more than came during the delay: an
 #: upstream that takes a call or two a second would refuse most of a longer test.
 AT_ONCE, _AT_LEAST = 8, 5
@@ -36,12 +39,13 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_came", "_cooldowns", "_ends", "_first_at", "_is_test", "_known_until", "_numbers", "_opens_at", "_served",
-        "_serves", "_wanted", "at_once", "was_tested",
+        "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_numbers", "_opens_at",
+        "_served", "_serves", "_wanted", "at_once", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._cooldowns, self._wanted = 0, _COOLDOWNS
+        self._first_refused = False  # in a cooldown of these, the first attempt after the delay before was refused
         self._known_until = -_NEVER
         self._opens_at = self._first_at = _NEVER  # when calls may return, and when the first of them did
         self._numbers: dict[object, int] = {}  # of the attempts that were sent at once and are under way
@@ -66,13 +70,15 @@ class DelaysByChance:
             self._count_from(until)
             return
         if served >= _MANY:
-            self._cooldowns = 0
+            self._cooldowns, self._first_refused = 0, False
         elif self._serves:
             self._cooldowns += 1
+        else:
+            self._first_refused = True
         self._serves = False
-        if not self._is_read(now) or self._cooldowns < self._wanted:
+        if not self._is_read(now) or self._cooldowns < self._wanted * (1 if self._first_refused else _UNLESS_FIRST):
             return
-        self._cooldowns = 0
+        self._cooldowns, self._first_refused = 0, False
         self._count_from(until)
         self.at_once, self._is_test = AT_ONCE, True
 

@@ -6,8 +6,11 @@ from proxy.retry.delays_by_chance import AT_ONCE, DelaysByChance
 
 
 def begun(at: float = 10.0) -> DelaysByChance:
-    """A lane's test that begins at `at`, after three cooldowns of one second, each after few served attempts."""
+    """A lane's test that begins at `at`, after three cooldowns of one second, each after few served attempts, and one
+    after a first attempt that was refused.
+    """
     test = DelaysByChance()
+    test.cooldown(0, at - 4.0, at - 5.0)
     for before in (3.0, 2.0, 1.0):
         test.ended(object(), at - before - 0.1, refused=False)
         test.cooldown(2, at - before + 1.0, at - before)
@@ -41,6 +44,16 @@ def test_after_three_cooldowns_with_few_served_attempts_several_calls_return_at_
     assert test.take_at_once() == 0
 
 
+def test_where_each_first_attempt_is_served_the_test_comes_after_six_cooldowns() -> None:
+    """An upstream serves them if only capacity is missing: it loses the delay by a test."""
+    test = DelaysByChance()
+    for number in range(6):
+        assert test.at_once == 0
+        test.ended(object(), number + 0.5, refused=False)
+        test.cooldown(2, number + 2.0, number + 1.0)
+    assert test.at_once == AT_ONCE
+
+
 def test_attempts_served_after_a_refused_one_show_chance() -> None:
     test = begun()
     assert end(test, send(test, 10.0), "srsssrss", 10.1)[:5] == [False, False, False, False, True]
@@ -54,7 +67,9 @@ def test_an_upstream_that_serves_the_first_and_refuses_the_others_has_no_capacit
     end(test, send(test, 10.0), "sssssrrr", 10.1)
     assert not test.holds(10.1)
     assert test.was_tested  # its refusals say nothing about the pace
-    for number in range(5):  # it is asked twice as seldom after that
+    test.cooldown(2, 10.8, 10.3)
+    test.cooldown(0, 11.3, 10.8)
+    for number in range(4):  # it is asked twice as seldom after that
         test.ended(object(), 11.0 + number, refused=False)
         test.cooldown(2, 12.5 + number, 11.5 + number)
         assert test.at_once == 0
@@ -79,6 +94,7 @@ def test_it_is_remembered_over_two_tests_what_was_served_after_refused_ones() ->
     test = begun()
     end(test, send(test, 10.0), "sssssrsr", 10.1)
     assert not test.holds(10.1)
+    test.cooldown(0, 11.0, 10.2)
     test.ended(object(), 10.5, refused=False)
     test.cooldown(3, 12.0, 11.0)
     calls(test)
