@@ -5,7 +5,8 @@ chance, that serves hardly any call: the next refusal comes before the places ha
 after some cooldowns in a row, each after few served attempts, several calls return at once: later, if the first attempt
 after each delay was served, since an upstream that only lacks capacity serves it. Of the calls that return at once, an
 upstream without capacity serves the first and refuses the others. If some are served that were sent after one that is
-refused, capacity was not the reason. From then on all held calls return at once, until the last of them are refused again.
+refused, capacity was not the reason. From then on all held calls return at once, until the last of them are refused
+again.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_numbers", "_opens_at",
-        "_served", "_serves", "_wanted", "at_once", "was_tested",
+        "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_numbers",
+        "_opens_at", "_served", "_serves", "_wanted", "at_once", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
