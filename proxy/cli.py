@@ -107,6 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # for example a full disk
         _silence()
         return _refuse(f"{(error.strerror or str(error)).lower()}{f': {error.filename}' if error.filename else ''}")
+    except ModuleNotFoundError as error:
+        from proxy.extras import missing
+
+        said = missing(error)
+        if not said:
+            raise
+        return _refuse(said)
     except KeyboardInterrupt:
         return 130
     return status

@@ -1,4 +1,4 @@
-"""The optional parts of an installation: which are missing, and how to install them."""
+"""The packages of an installation, those of optional parts too: which are missing, and how to install them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from importlib.util import find_spec
 
 #: The package that each extra of pyproject.toml needs.
 _PACKAGES = {"intercept": "cryptography", "redis": "redis", "otel": "opentelemetry.sdk"}
+
+#: The packages that redrive never does without, by the module that each has (dependencies in pyproject.toml).
+_NEEDED = {
+    "aiohappyeyeballs": "aiohappyeyeballs",
+    "aiohttp": "aiohttp",
+    "hpack": "hpack",
+    "prometheus_client": "prometheus_client",
+    "rich": "rich",
+    "uvloop": "uvloop",
+    "yaml": "PyYAML",
+}
 
 
 def is_installed(extra: str) -> bool:
@@ -19,3 +30,13 @@ def is_installed(extra: str) -> bool:
 def remedy(extra: str) -> str:
     """The command that installs an extra, as text for people."""
     return f"in a checkout pip install '.[{extra}]', or make extras"
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """What to say of a module that was not found: which package is missing, and the command that installs it; "" if no
+    package that redrive always needs has this module.
+    """
+    package = _NEEDED.get((error.name or "").partition(".")[0])
+    if package is None:
+        return ""
+    return f"the package {package} is not installed, which redrive needs: in a checkout pip install ., or make dev"

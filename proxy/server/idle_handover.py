@@ -12,14 +12,16 @@ giver closes its own descriptor after the kernel has taken the packet, so the co
 end when the last giver does.
 
 A taker that is full at its limits sends the connection back, to any of the givers, which serves it and makes a pause
-before it gives more; only when no giver reads any more, the taker keeps it, and answers that there is no room. A giver
-that closes takes what has come back, and gives it away for good: from then on, nothing can be sent back.
+before it gives more. A giver with thousands reads nothing while it gives, and the kernel takes only some hundreds: then
+the taker waits. Only when no giver reads any more, the taker keeps it, and answers that there is no room. A giver that
+closes takes what has come back, and gives it away for good: from then on, nothing can be sent back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -33,11 +35,16 @@ _IDLE = b"1"
 _EARLY = 64 * 1024
 #: The connections that are taken in one turn of the loop, so that other workers and calls have theirs.
 _AT_ONCE = 16
-#: Seconds until a process without room for more connections looks again; and until a process, one of whose connections
-#: was sent back, gives more away.
+#: Seconds until a process goes on that has no room for more connections, or one that it can't send back yet; and until
+#: a process, one of whose connections was sent back, gives more away.
 _PAUSE, _LONG_PAUSE = 0.1, 1.0
 
+#: Errors of a send that may succeed later: the other side has not read what was sent before.
+_SLOW = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS)
+
 Make = Callable[[], asyncio.BaseProtocol]
+#: A connection that has come, and the part of its next head that came with it.
+_Came = tuple[socket.socket, bytes]
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -133,13 +140,14 @@ class ConnectionTaker:
         self._room = room
         self._counts = counts
         self._may_return = True  # a giver reads what is sent back, as far as is known
+        self._kept: _Came | None = None  # what is to be sent back once the givers have read more
         self._timer: asyncio.TimerHandle | None = None
         self._listen()
 
     @property
     def is_busy(self) -> bool:
-        """Whether connections were taken that have no protocol yet."""
-        return self._end.beginning > 0
+        """Whether connections were taken that have no protocol yet, or one waits to be sent back."""
+        return self._end.beginning > 0 or self._kept is not None
 
     def close(self) -> None:
         """Take the connections that wait, so that none is lost, and no more. The givers keep theirs."""
@@ -149,6 +157,9 @@ class ConnectionTaker:
             return
         with contextlib.suppress(OSError):
             self._end.sock.shutdown(socket.SHUT_RD)  # for every process that has this end: giving fails from now on
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            self._take(*kept)
         with contextlib.suppress(BlockingIOError):
             while (came := self._end.receive()) is not None:
                 self._take(*came)
@@ -158,31 +169,46 @@ class ConnectionTaker:
         self._timer = None
         self._loop.add_reader(self._end.sock, self._take_some)
 
+    def _rest(self) -> None:
+        self._loop.remove_reader(self._end.sock)
+        self._timer = self._loop.call_later(_PAUSE, self._go_on)
+
+    def _go_on(self) -> None:
+        self._listen()
+        self._take_some()
+
     def _take_some(self) -> None:
         for _ in range(_AT_ONCE):
-            taken = self._end.beginning
+            taken, came = self._end.beginning, self._kept
             # Without a free descriptor, the kernel would drop the connection; a few are free for those sent back.
-            if not self._may_return and not self._room.can_hold(taken):
-                self._loop.remove_reader(self._end.sock)
-                self._timer = self._loop.call_later(_PAUSE, self._listen)
+            if came is None and not self._may_return and not self._room.can_hold(taken):
+                self._rest()
                 return
             try:
-                came = self._end.receive()
+                came = came or self._end.receive()
             except BlockingIOError:
                 return
             if came is None:  # every giver has ended
                 self.close()
                 return
-            if self._room.has_room(taken) or not self._send_back(*came):
-                self._take(*came)
+            self._kept = None
+            try:
+                if self._room.has_room(taken) or not self._send_back(*came):
+                    self._take(*came)
+            except BlockingIOError:
+                self._kept = came
+                self._rest()
+                return
 
     def _take(self, sock: socket.socket, early: bytes) -> None:
         self._counts["taken"] += 1
         self._end.serve(sock, early)
 
     def _send_back(self, sock: socket.socket, early: bytes) -> bool:
-        """Send a connection back to the givers, and return whether one takes it."""
-        self._may_return = self._may_return and self._end.send(sock.fileno(), early)
+        """Send a connection back to the givers, and return whether one takes it. Raises BlockingIOError if none has
+        read enough of what was sent back before.
+        """
+        self._may_return = self._may_return and self._end.offer(sock.fileno(), early)
         if self._may_return:
             sock.close()
         return self._may_return
@@ -205,12 +231,23 @@ class _End:
     def send(self, descriptor: int, early: bytes) -> bool:
         """Send a connection, and the part of its next head that has come; return whether the kernel took it."""
         try:
+            return self.offer(descriptor, early)
+        except BlockingIOError:
+            return False
+
+    def offer(self, descriptor: int, early: bytes) -> bool:
+        """Send a connection as `send` does; return False if the other side has ended. Raises BlockingIOError if it is
+        slow.
+        """
+        try:
             socket.send_fds(self.sock, [_IDLE, early], [descriptor])
-        except OSError:  # the other side is slow, or has ended
+        except OSError as error:
+            if error.errno in _SLOW:
+                raise BlockingIOError(*error.args) from error
             return False
         return True
 
-    def receive(self) -> tuple[socket.socket, bytes] | None:
+    def receive(self) -> _Came | None:
         """Return a connection that has come, and the part of its next head that came with it; None if no more come.
         Raises BlockingIOError if none waits.
         """

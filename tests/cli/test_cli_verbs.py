@@ -46,6 +46,21 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert CORE in ("compiled", "Python")
 
 
+def test_a_package_that_is_missing_is_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an environment that was made for something else, say. A module of redrive's own is another matter."""
+    for name in [name for name in sys.modules if f"{name}.".startswith("proxy.top.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert main(["top", "-c", str(file)]) == 2
+    said = "the package rich is not installed, which redrive needs: in a checkout pip install ., or make dev"
+    assert capsys.readouterr() == ("", f"redrive: {said}\n")
+    monkeypatch.setitem(sys.modules, "proxy.top", None)
+    with pytest.raises(ModuleNotFoundError, match=r"proxy\.top"):
+        main(["top", "-c", str(file)])
+
+
 @pytest.mark.parametrize(
     ("typed", "printed"),
     [

@@ -157,6 +157,37 @@ async def test_what_the_taker_has_no_room_for_comes_back(open_files: None) -> No
     end(both)
 
 
+async def test_what_comes_back_waits_while_the_givers_are_slow(open_files: None) -> None:
+    """One that gives thousands in a turn of its loop reads nothing meanwhile: the kernel then takes no more."""
+    both = Both(room=0)
+    both.take()
+    assert both.taker is not None
+    while not both.taker.is_busy:
+        assert both.give()
+        both.taker._take_some()
+    assert both.taker.is_busy
+    assert not both.new.made
+    await both.until(len(both.apps), both.old)
+    assert set(await both.answered()) == {b"x"}
+    assert not both.new.counts
+    assert not both.taker.is_busy
+    end(both)
+
+
+async def test_a_taker_that_closes_keeps_what_waits_to_go_back(open_files: None) -> None:
+    both = Both(room=0)
+    both.take()
+    assert both.taker is not None
+    while not both.taker.is_busy:
+        assert both.give()
+        both.taker._take_some()
+    both.taker.close()
+    await both.until(1, both.new)
+    await both.until(len(both.apps) - 1, both.old)
+    assert set(await both.answered()) == {b"x"}
+    end(both)
+
+
 async def test_nothing_comes_back_to_a_giver_that_has_closed(open_files: None) -> None:
     both = Both(room=0)
     for _ in range(3):

@@ -276,6 +276,19 @@ class TestRate:
             granted += at <= one.now
         assert granted == 10
 
+    async def test_parts_of_tokens_are_not_asked_for(self, redis_server: RedisServer, sidecars: Make) -> None:
+        """Redis gives whole tokens: what is left of them here and there makes no token, and asking would not end."""
+        one = sidecars(redis_server)
+        policy = policy_of(replace(self.SPEC, rate=1.0, burst=10.5, when_empty="reject"))
+        gate = one.registry.scope(policy, REQUEST, one.now).rate
+        assert gate is not None
+        waiter = Waiter()
+        while (at := gate.ask(waiter, one.now)) != REJECTED:
+            if at > one.now:
+                await one.trip()
+        one.now += 0.7
+        assert gate.ask(Waiter(), one.now) == REJECTED  # 0.7 tokens are here, and 0.5 are in Redis
+
     async def test_an_unused_token_comes_back(self, redis_server: RedisServer, sidecars: Make) -> None:
         one, other = sidecars(redis_server), sidecars(redis_server)
         bucket, seen = one.bucket(self.SPEC), other.bucket(self.SPEC)

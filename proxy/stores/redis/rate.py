@@ -175,7 +175,8 @@ class RedisRate(LeasedBucket, RateBucket):
                 if not self.gate.rejects:
                     self._soon(self.heard_at + self._step)
                     return
-                if self._pool_heard + lease.left < min(tokens, self.capacity):
+                # Redis gives whole tokens only: parts of one would be asked for again and again.
+                if math.floor(self._pool_heard + 1e-9) + lease.left < min(tokens, self.capacity):
                     return  # else the bucket has what the call needs, and the call must not be rejected
         elif now - self.heard_at <= pause and self._pool_heard + self.rate * REPORT_PAUSE < 1:
             return
