@@ -33,8 +33,8 @@ def remedy(extra: str) -> str:
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """What to say of a module that was not found: which package is missing, and the command that installs it; "" if no
-    package that redrive always needs has this module.
+    """The line that says which package is missing, if a module was not found, and how to install it; "" if redrive does
+    not always need the package of this module.
     """
     package = _NEEDED.get((error.name or "").partition(".")[0])
     if package is None:

@@ -59,6 +59,10 @@ async def test_what_holds_calls_is_said_before_anything_is_clicked(tmp_path: Pat
         await expect(said).to_contain_text("1 call is held now by an outage.")
         await expect(said).to_contain_text("An outage since ")
         await expect(said).to_contain_text("connect_failure")
+        await said.locator("button").focus()
+        before = await said.inner_text()
+        await expect(said).not_to_have_text(before, use_inner_text=True)
+        await expect(said.locator("button")).to_be_focused()  # its text changes each second
         await said.locator("button").click()
         await expect(page.locator("aside h2")).to_have_text("shop")
         await upstream.start()

@@ -1,31 +1,38 @@
 // What holds calls now, below a short table of upstreams: outages, limits and cooldowns, since when, and what made them.
 
-import { $, h, mark, seconds } from "./dom.js";
+import { $, h, mark, say, seconds } from "./dom.js";
 import { held_in_words, weather_in_words } from "./standing.js";
 
 export class Holding {
   constructor(open) {
     this.open = open;
     this.element = $("holding");
-    this.told = "";
+    this.lines = new Map(); // by the upstream's name
   }
 
   /** Show it, if calls of any of the items (rows of the table) are held or would be, and the table leaves room for it. */
   draw(items, has_room) {
     const held = has_room ? items.map(({ name, live }) => ({ name, said: holding(live) })).filter(({ said }) => said.length) : [];
     mark(this.element, "hidden", held.length ? null : "");
-    const told = JSON.stringify(held);
-    if (told === this.told) return;
-    this.told = told;
-    this.element.replaceChildren(h("h3", {}, "What holds calls now"), h("ul", {}, held.map((each) => this.line(each))));
+    const before = [...this.lines.keys()];
+    if (held.length !== before.length || held.some(({ name }, at) => name !== before[at])) {
+      this.lines = new Map(held.map(({ name }) => [name, this.lines.get(name) ?? this.line(name)]));
+      this.element.replaceChildren(h("h3", {}, "What holds calls now"), h("ul", {}, [...this.lines.values()].map(({ item }) => item)));
+    }
+    for (const { name, said } of held) tell(this.lines.get(name), said);
   }
 
-  line({ name, said }) {
-    return h("li", {},
-      h("button", { type: "button", title: "More about this upstream", onclick: () => this.open(name) },
-        h("b", { class: "of" }, name),
-        h("span", { class: "why" }, said.map((text) => h("span", {}, text)))));
+  /** A line, without what is said in it: that changes each second, while the line's button keeps the focus. */
+  line(name) {
+    const why = h("span", { class: "why" });
+    const button = h("button", { type: "button", title: "More about this upstream", onclick: () => this.open(name) }, h("b", { class: "of" }, name), why);
+    return { item: h("li", {}, button), why };
   }
+}
+
+function tell({ why }, said) {
+  if (why.childElementCount !== said.length) why.replaceChildren(...said.map((text) => h("span", {}, text)));
+  else said.forEach((text, at) => say(why.children[at], text));
 }
 
 /** Sentences about what holds an upstream's calls, and how many of them; none while nothing does. */
