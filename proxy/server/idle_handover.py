@@ -12,9 +12,9 @@ giver closes its own descriptor after the kernel has taken the packet, so the co
 end when the last giver does.
 
 A taker that is full at its limits sends the connection back, to any of the givers, which serves it and makes a pause
-before it gives more. A giver with thousands reads nothing while it gives, and the kernel takes only some hundreds: then
-the taker waits. Only when no giver reads any more, the taker keeps it, and answers that there is no room. A giver that
-closes takes what has come back, and gives it away for good: from then on, nothing can be sent back.
+before it gives more, few at first. A giver with thousands reads nothing while it gives, and the kernel takes only some
+hundreds: then the taker waits. Only when no giver reads any more, the taker keeps it, and answers that there is no
+room. A giver that closes takes what has come back, and gives it away for good: from then on, nothing can be sent back.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -73,6 +74,9 @@ class ConnectionGiver:
         self._loop = loop
         self._counts = counts
         self._until = 0.0  # none is given before this time of the loop
+        # How many may be given until `try_again`, and how many after that: few once one was sent back, since thousands
+        # would go there and back each time; then ever more, until one is.
+        self._left = self._next = math.inf
         self.is_full = False
         loop.add_reader(sock, self._take_back)
 
@@ -88,13 +92,18 @@ class ConnectionGiver:
         """
         if len(early) > _EARLY:
             return False
-        self.is_full = not self._end.send(descriptor, early)
-        self._counts["given"] += not self.is_full
-        return not self.is_full
+        has_gone = self._end.send(descriptor, early)
+        self._counts["given"] += has_gone
+        self._left -= has_gone
+        self.is_full = not has_gone or self._left <= 0
+        return has_gone
 
     def try_again(self) -> None:
         """Try to give connections away again, after the takers had no room."""
         self.is_full = self._loop.time() < self._until
+        if not self.is_full:
+            self._left = self._next
+            self._next *= 2
 
     def give_for_good(self) -> None:
         """Let nothing be sent back any more, and give away again what was sent back before."""
@@ -107,6 +116,7 @@ class ConnectionGiver:
                     sock.close()
                 else:
                     self._end.serve(sock, early)
+        self._left = self._next = math.inf
         self.is_full = False
 
     def close(self) -> None:
@@ -123,6 +133,7 @@ class ConnectionGiver:
             return
         self._counts["returned"] += 1
         self._until = self._loop.time() + _LONG_PAUSE
+        self._next = 1.0
         self.is_full = True
         self._end.serve(*came)
 
