@@ -5,8 +5,11 @@ chance, that serves hardly any call: the next refusal comes before the places ha
 after some cooldowns in a row, each after few served attempts, several calls return at once: later, if the first attempt
 after each delay was served, since an upstream that only lacks capacity serves it. Of the calls that return at once, an
 upstream without capacity serves the first and refuses the others. If some are served that were sent after one that is
-refused, capacity was not the reason. From then on all held calls return at once, until the last of them are refused
-again.
+refused, capacity was not the reason. From then on all held calls return at once, until most of them are refused again.
+
+Attempts that are sent at once may arrive in any order. An upstream whose quota is used up serves some of them then that
+were sent after a refused one, too. So most of a test has to be served: a quota of which that much is left is not used
+up. And a mistake makes the next tests rarer, since all held calls were sent for it.
 """
 
 from __future__ import annotations
@@ -24,13 +27,18 @@ _COOLDOWNS, _COOLDOWNS_MOST, _UNLESS_FIRST = 3, 48, 2
 AT_ONCE, _AT_LEAST = 8, 5
 #: Attempts are sent at once if they follow the first within so many seconds; and how many of them are looked at.
 _AT_ONCE_WITHIN, _LOOKED_AT = 0.01, 64
-#: How many must be served after one that is refused, for refusals to be chance; and how many must be refused, while
-#: less than a share of those after them are not, for refusals to be no chance any more.
-_SERVED, _REFUSED, _FEW = 3, 6, 0.2
+#: How many must be served after one that is refused, and which share of all that were sent at once, for refusals to be
+#: chance.
+_SERVED, _MOSTLY = 3, 0.6
+#: How many must be refused for refusals to be no chance any more, while they are more than a share of all that were
+#: sent at once, or less than a share of those that follow the first of them are not refused.
+_REFUSED, _MOST, _FEW = 6, 2 / 3, 0.2
 #: Seconds for which the ends of a test's attempts are waited for at most.
 _LONGEST = 30.0
 #: Seconds for which it is remembered that delays are named by chance.
 _KNOWN = 120.0
+#: Seconds after which a mistake is forgotten.
+_FORGOTTEN = 600.0
 
 
 class DelaysByChance:
@@ -40,13 +48,16 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_numbers",
+        "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_least",
+        "_mistaken_at", "_numbers",
         "_opens_at", "_served", "_serves", "_wanted", "at_once", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._cooldowns, self._wanted = 0, _COOLDOWNS
         self._first_refused = False  # in a cooldown of these, the first attempt after the delay before was refused
+        self._least = _COOLDOWNS  # the cooldowns in a row before the first test; more after mistakes,
+        self._mistaken_at = -_NEVER  # the latest of which was found then
         self._known_until = -_NEVER
         self._opens_at = self._first_at = _NEVER  # when calls may return, and when the first of them did
         self._numbers: dict[object, int] = {}  # of the attempts that were sent at once and are under way
@@ -67,7 +78,7 @@ class DelaysByChance:
         delay is over at `until`. Some calls may then be to return at once, as a test (`at_once`).
         """
         self.at_once = self._came = 0
-        if self.holds(now):
+        if self.holds(now):  # attempts of the last batch are still counted, one of which began this cooldown
             self._count_from(until)
             return
         if served >= _MANY:
@@ -81,6 +92,7 @@ class DelaysByChance:
             return
         self._cooldowns, self._first_refused = 0, False
         self._count_from(until)
+        self._clear()
         self.at_once, self._is_test = AT_ONCE, True
 
     def _is_read(self, now: float) -> bool:
@@ -91,8 +103,8 @@ class DelaysByChance:
         if "" in after and now - self._first_at < _LONGEST:
             return False
         served = after.count("served")
-        if served:
-            self._served, self._wanted = self._served + served, 1
+        if served and self._is_mostly_served():
+            self._served, self._wanted = self._served + served, max(1, self._least // _COOLDOWNS)
         elif len(after) > 1:
             self._served, self._wanted = 0, min(_COOLDOWNS_MOST, 2 * max(_COOLDOWNS, self._wanted))
         self._is_test = False
@@ -105,6 +117,12 @@ class DelaysByChance:
 
     def _count_from(self, at: float) -> None:
         self._opens_at, self._first_at, self._is_test = at, _NEVER, False
+
+    def _is_mostly_served(self) -> bool:
+        """Whether most of the attempts that were sent at once have been served."""
+        return self._ends.count("served") >= _MOSTLY * len(self._ends)
+
+    def _clear(self) -> None:
         self._numbers.clear()
         self._ends.clear()
 
@@ -119,9 +137,13 @@ class DelaysByChance:
 
     def sent(self, attempt: object, now: float) -> None:
         """Note that an attempt is sent."""
-        if now < self._opens_at or now - self._first_at > _AT_ONCE_WITHIN or len(self._ends) == _LOOKED_AT:
+        if now < self._opens_at or now - self._first_at > _AT_ONCE_WITHIN:
             return
-        self._first_at = min(self._first_at, now)
+        if self._first_at == _NEVER:
+            self._clear()
+            self._first_at = now
+        if len(self._ends) == _LOOKED_AT:
+            return
         self._numbers[attempt] = len(self._ends)
         self._ends.append("")
 
@@ -137,11 +159,19 @@ class DelaysByChance:
             return False
         self._ends[number] = "refused" if refused else "served"
         after = self._after()
-        if self._served + after.count("served") >= _SERVED:
+        if self._served + after.count("served") >= _SERVED and self._is_mostly_served():
             was_known, self._known_until = self.holds(now), now + _KNOWN
-            self._served, self._wanted = 0, _COOLDOWNS
+            self._served, self._wanted = 0, self._least_now(now)
             return not was_known
         count = after.count("refused")
-        if count >= _REFUSED and len(after) - count < _FEW * len(after):
-            self._known_until = -_NEVER
+        few = len(after) - count < _FEW * len(after) or count > _MOST * len(self._ends)
+        if self.holds(now) and count >= _REFUSED and few:
+            self._least = self._wanted = min(_COOLDOWNS_MOST, 2 * self._least_now(now))
+            self._known_until, self._mistaken_at = -_NEVER, now
         return False
+
+    def _least_now(self, now: float) -> int:
+        """The cooldowns in a row before the first test: three, unless there was a mistake lately."""
+        if now - self._mistaken_at > _FORGOTTEN:
+            self._least = _COOLDOWNS
+        return self._least

@@ -153,8 +153,13 @@ class Limit:
             self.pace.resume(now)
 
     def halve(self, now: float) -> None:
-        """Halve the limit, since the upstream asked to wait again, unless a test of delays is the reason."""
+        """Halve the limit, since the upstream asked to wait again, unless a test of delays is the reason. If it let all
+        calls go, they return one by one from now on.
+        """
         if self._in_test():
+            return
+        if self.most >= _ANY:
+            self.return_slowly(now)
             return
         self._answers.asked_to_wait_again(now, served=self._served > 0)
         self.most = self.threshold = max(self._least(), self.most // 2)
@@ -175,9 +180,16 @@ class Limit:
         return by_chance is not None and by_chance.holds(now)
 
     def delayed(self, attempt: object, now: float) -> None:
-        """Note that this attempt was refused by an answer that names a delay."""
-        if self.evidence.by_chance is not None:
-            self.evidence.by_chance.ended(attempt, now, refused=True)
+        """Note that this attempt was refused by an answer that names a delay. Held calls return one by one again as
+        soon as delays are known to be no chance.
+        """
+        by_chance = self.evidence.by_chance
+        if by_chance is None:
+            return
+        was_known = by_chance.holds(now)
+        by_chance.ended(attempt, now, refused=True)
+        if was_known and not by_chance.holds(now) and self.is_on:
+            self.return_slowly(now)
 
     def served_by_chance(self, attempt: object, now: float) -> bool:
         """Note that this attempt was served. Returns whether delays are known to be named by chance; as soon as that is

@@ -56,7 +56,7 @@ def test_where_each_first_attempt_is_served_the_test_comes_after_six_cooldowns()
 
 def test_attempts_served_after_a_refused_one_show_chance() -> None:
     test = begun()
-    assert end(test, send(test, 10.0), "srsssrss", 10.1)[:5] == [False, False, False, False, True]
+    assert end(test, send(test, 10.0), "srsssrss", 10.1).index(True) == 6  # five of eight are served then
     assert test.holds(10.1)
     assert test.holds(120.0)
     assert not test.holds(131.0)
@@ -98,7 +98,7 @@ def test_it_is_remembered_over_two_tests_what_was_served_after_refused_ones() ->
     test.ended(object(), 10.5, refused=False)
     test.cooldown(3, 12.0, 11.0)
     calls(test)
-    assert end(test, send(test, 12.0), "srssssss", 12.1)[3]
+    assert end(test, send(test, 12.0), "srssssss", 12.1).index(True) == 5
     assert test.holds(12.1)
 
 
@@ -126,3 +126,48 @@ def test_a_limit_that_comes_later_ends_it() -> None:
         test.sent(each, 12.0)
     end(test, attempts, "s" * 10 + "r" * 10, 12.1)
     assert not test.holds(12.1)
+
+
+def test_a_quota_that_is_nearly_used_up_is_no_chance_in_whatever_order_attempts_arrive() -> None:
+    test = begun()
+    end(test, send(test, 10.0), "rsrrsrrs", 10.1)
+    assert not test.holds(10.1)
+    test.cooldown(0, 11.0, 10.5)
+    for number in range(5):  # nor does it make the next test sooner
+        test.ended(object(), 11.0 + number, refused=False)
+        test.cooldown(2, 12.5 + number, 11.5 + number)
+        assert test.at_once == 0
+
+
+def known_by_mistake(test: DelaysByChance, now: float) -> None:
+    """Let delays be known to be named by chance, and the calls that then return together be refused. The first refusal
+    begins a cooldown.
+    """
+    end(test, send(test, now), "rsssssss", now + 0.1)
+    assert test.holds(now + 0.1)
+    test.cooldown(3, now + 2.0, now + 1.0)
+    attempts = [object() for _ in range(16)]
+    for each in attempts:
+        test.sent(each, now + 2.0)
+    end(test, attempts[:1], "r", now + 2.1)
+    test.cooldown(3, now + 3.0, now + 2.1)
+    end(test, attempts[1:8], "r" * 7, now + 2.1)
+    assert test.holds(now + 2.1)  # refusals come first, and the others may still be served
+    end(test, attempts[8:], "rrrsrrss", now + 2.3)
+    assert not test.holds(now + 2.3)
+
+
+def test_a_batch_is_judged_whole_though_its_first_refusal_begins_a_cooldown() -> None:
+    known_by_mistake(begun(), 10.0)
+
+
+def test_a_mistake_makes_tests_rarer() -> None:
+    test = begun()
+    known_by_mistake(test, 10.0)
+    test.cooldown(2, 19.0, 18.0)
+    test.cooldown(0, 20.0, 19.0)
+    for number in range(5):
+        assert test.at_once == 0
+        test.ended(object(), 20.0 + number, refused=False)
+        test.cooldown(2, 21.5 + number, 20.5 + number)
+    assert test.at_once == AT_ONCE
