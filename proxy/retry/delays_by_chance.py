@@ -32,7 +32,7 @@ _AT_ONCE_WITHIN, _LOOKED_AT = 0.01, 64
 _SERVED, _MOSTLY = 3, 0.6
 #: How many must be refused for refusals to be no chance any more, while they are more than a share of all that were
 #: sent at once, or less than a share of those that follow the first of them are not refused.
-_REFUSED, _MOST, _FEW = 6, 2 / 3, 0.2
+_REFUSED, _MOST, _FEW = 8, 2 / 3, 0.2
 #: Seconds for which the ends of a test's attempts are waited for at most.
 _LONGEST = 30.0
 #: Seconds for which it is remembered that delays are named by chance.
