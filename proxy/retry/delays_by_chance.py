@@ -5,7 +5,7 @@ chance, that serves hardly any call: the next refusal comes before the places ha
 after some cooldowns in a row, each after few served attempts, several calls return at once: later, if the first attempt
 after each delay was served, since an upstream that only lacks capacity serves it. Of the calls that return at once, an
 upstream without capacity serves the first and refuses the others. If some are served that were sent after one that is
-refused, capacity was not the reason. From then on all held calls return at once, until most of them are refused again.
+refused, capacity was not the reason. From then on held calls return together, until most of them are refused again.
 
 Attempts that are sent at once may arrive in any order. An upstream whose quota is used up serves some of them then that
 were sent after a refused one, too. So most of a test has to be served: a quota of which that much is left is not used
@@ -33,6 +33,9 @@ _SERVED, _MOSTLY = 3, 0.6
 #: How many must be refused for refusals to be no chance any more, while they are more than a share of all that were
 #: sent at once, or less than a share of those that follow the first of them are not refused.
 _REFUSED, _MOST, _FEW = 8, 2 / 3, 0.2
+#: How many calls return at once as soon as refusals are known to be chance. They are twice as many after each time that
+#: most were served, so that a mistake sends few; all, if as many as are looked at would do.
+_TOGETHER = 2 * AT_ONCE
 #: Seconds for which the ends of a test's attempts are waited for at most.
 _LONGEST = 30.0
 #: Seconds for which it is remembered that delays are named by chance.
@@ -49,8 +52,7 @@ class DelaysByChance:
 
     __slots__ = (
         "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_least",
-        "_mistaken_at", "_numbers",
-        "_opens_at", "_served", "_serves", "_wanted", "at_once", "was_tested",
+        "_mistaken_at", "_numbers", "_opens_at", "_served", "_serves", "_together", "_wanted", "at_once", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,6 +61,7 @@ class DelaysByChance:
         self._least = _COOLDOWNS  # the cooldowns in a row before the first test; more after mistakes,
         self._mistaken_at = -_NEVER  # the latest of which was found then
         self._known_until = -_NEVER
+        self._together = _TOGETHER  # how many calls return at once while it is known
         self._opens_at = self._first_at = _NEVER  # when calls may return, and when the first of them did
         self._numbers: dict[object, int] = {}  # of the attempts that were sent at once and are under way
         self._ends: list[str] = []  # how each of those ended: "served", "refused", "" while that is not known
@@ -126,6 +129,11 @@ class DelaysByChance:
         self._numbers.clear()
         self._ends.clear()
 
+    @property
+    def together(self) -> float:
+        """How many calls may return at once while delays are known to be named by chance; infinity for all."""
+        return self._together if self._together < _LOOKED_AT else _NEVER
+
     def take_at_once(self) -> int:
         """The number of calls that may return at once now, as a test; zero when it is asked again."""
         at_once, self.at_once = min(self.at_once, self._came), 0
@@ -140,6 +148,8 @@ class DelaysByChance:
         if now < self._opens_at or now - self._first_at > _AT_ONCE_WITHIN:
             return
         if self._first_at == _NEVER:
+            if self.holds(now) and self._ends and self._is_mostly_served():
+                self._together *= 2
             self._clear()
             self._first_at = now
         if len(self._ends) == _LOOKED_AT:
@@ -161,6 +171,8 @@ class DelaysByChance:
         after = self._after()
         if self._served + after.count("served") >= _SERVED and self._is_mostly_served():
             was_known, self._known_until = self.holds(now), now + _KNOWN
+            if not was_known:
+                self._together = _TOGETHER
             self._served, self._wanted = 0, self._least_now(now)
             return not was_known
         count = after.count("refused")

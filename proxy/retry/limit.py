@@ -207,8 +207,9 @@ class Limit:
         return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
 
     def return_together(self, now: float) -> None:
-        """Let all held calls return at once, because a delay was named by chance."""
-        self.most = self.threshold = _ANY
+        """Let held calls return at once, because a delay was named by chance."""
+        by_chance = self.evidence.by_chance
+        self.most = self.threshold = _ANY if by_chance is None else min(_ANY, by_chance.together)
         self.pace.end()
         self._cut(now)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from proxy.retry.delays_by_chance import AT_ONCE, DelaysByChance
 
 
@@ -171,3 +173,17 @@ def test_a_mistake_makes_tests_rarer() -> None:
         test.ended(object(), 20.0 + number, refused=False)
         test.cooldown(2, 21.5 + number, 20.5 + number)
     assert test.at_once == AT_ONCE
+
+
+def test_few_calls_return_together_until_most_of_them_were_served() -> None:
+    """What was taken for chance may be a quota that is used up."""
+    test = begun()
+    end(test, send(test, 10.0), "srsssrss", 10.1)
+    assert test.together == 2 * AT_ONCE
+    for at, together in ((12.0, 4 * AT_ONCE), (14.0, 4 * AT_ONCE), (16.0, math.inf)):
+        test.cooldown(5, at, at - 1.0)
+        attempts = [object() for _ in range(10)]
+        for each in attempts:
+            test.sent(each, at)
+        assert test.together == together
+        end(test, attempts, "rrsrrssrss" if at == 12.0 else "ssssrsssrs", at + 0.1)
