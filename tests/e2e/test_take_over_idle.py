@@ -96,32 +96,38 @@ async def test_more_than_the_queue_holds(tmp_path: Path) -> None:
                 assert is_kept(await app.call())
 
 
+async def restless(
+    running: Redrive, number: int, done: asyncio.Event, write: Callable[[App, bytes], Awaitable[None]]
+) -> int:
+    """The calls of an app that makes one after the other until `done`, each written by `write`; all are answered."""
+    calls, connection = 0, await App.to(running)
+    while not done.is_set() or calls == 0:
+        await write(connection, f"GET /a/{number}.{calls} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head = await connection.answered()
+        assert head.startswith(b"HTTP/1.1 200 "), head
+        calls += 1
+        if not is_kept(head):
+            connection = await App.to(running)
+    return calls
+
+
 async def test_what_comes_while_a_connection_goes_over_is_answered_once(tmp_path: Path) -> None:
     """Apps that write all the time, half a head at a time, some of whose connections close with an answer."""
     listen = LISTEN.format(2) + "drain: 10m\n"
     done = asyncio.Event()
 
-    async def app(running: Redrive, number: int) -> int:
-        calls, connection = 0, await App.to(running)
-        while not done.is_set() or calls == 0:
-            request = f"GET /a/{number}.{calls} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-            connection.writer.write(request[:9])
-            await connection.writer.drain()
-            await asyncio.sleep(0)
-            connection.writer.write(request[9:])
-            head = await connection.answered()
-            assert head.startswith(b"HTTP/1.1 200 "), head
-            calls += 1
-            if not is_kept(head):
-                connection = await App.to(running)
-        return calls
+    async def write(connection: App, request: bytes) -> None:
+        connection.writer.write(request[:9])
+        await connection.writer.drain()
+        await asyncio.sleep(0)
+        connection.writer.write(request[9:])
 
     async with (
         asyncio.timeout(SECONDS),
         Upstream(answer(200, b"whole")) as upstream,
         Redrive(tmp_path, config(upstream), listen=listen) as before,
     ):
-        apps = [asyncio.create_task(app(before, number)) for number in range(3)]
+        apps = [asyncio.create_task(restless(before, number, done, write)) for number in range(3)]
         await upstream.until(20)
         async with (
             successor(before, tmp_path, config(upstream), listen) as two,
@@ -329,25 +335,17 @@ async def test_a_request_written_in_the_very_moment_is_answered_once(tmp_path: P
     """Apps that write each request a byte at a time while their connections change processes over and over."""
     listen, done = LISTEN.format(2) + "drain: 10m\n", asyncio.Event()
 
-    async def app(running: Redrive, number: int) -> int:
-        calls, connection = 0, await App.to(running)
-        while not done.is_set() or calls == 0:
-            for byte in f"GET /a/{number}.{calls} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode():
-                connection.writer.write(bytes((byte,)))
-                await asyncio.sleep(0)
-            head = await connection.answered()
-            assert head.startswith(b"HTTP/1.1 200 "), head
-            calls += 1
-            if not is_kept(head):
-                connection = await App.to(running)
-        return calls
+    async def write(connection: App, request: bytes) -> None:
+        for byte in request:
+            connection.writer.write(bytes((byte,)))
+            await asyncio.sleep(0)
 
     async with (
         asyncio.timeout(SECONDS),
         Upstream(answer(200, b"whole")) as upstream,
         Redrive(tmp_path, config(upstream), listen=listen) as running,
     ):
-        apps = [asyncio.create_task(app(running, number)) for number in range(8)]
+        apps = [asyncio.create_task(restless(running, number, done, write)) for number in range(8)]
         await upstream.until(20)
         for _ in range(3):
             before = len(running.lines)
