@@ -9,7 +9,7 @@ refused, capacity was not the reason. From then on held calls return together, u
 
 Attempts that are sent at once may arrive in any order. An upstream whose quota is used up serves some of them then that
 were sent after a refused one, too. So most of a test has to be served: a quota of which that much is left is not used
-up. And a mistake makes the next tests rarer, since all held calls were sent for it.
+up. And a mistake makes the next tests rarer, since calls were sent for it that the upstream refused.
 """
 
 from __future__ import annotations
