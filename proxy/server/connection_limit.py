@@ -74,13 +74,15 @@ class Seat(Protocol):
 class Others(Protocol):
     """The connections of other processes that share the limits with this one."""
 
-    def publish(self, held: int, surplus: int) -> None:
-        """Publish how many connections this process holds (`held`), and how many of them only to be answered with 503
-        (`surplus`).
+    def publish(self, served: int, surplus: int) -> None:
+        """Publish how many connections this process serves (`served`), and how many others it holds only to be answered
+        with 503 (`surplus`).
         """
 
     def count(self) -> tuple[int, int]:
-        """Return the connections that other processes hold, and how many of them only to be answered with 503."""
+        """Return how many connections other processes serve, and how many others they hold only to be answered with
+        503. The two numbers may be of different moments, so neither may be reckoned from the other.
+        """
         ...
 
 
@@ -143,9 +145,8 @@ class ConnectionLimit:
         """Whether one more connection can be served, besides `taken` ones that are about to enter, without another
         being closed for it.
         """
-        served = len(self.open) - self._surplus + self._streams + taken
-        held, surplus = self._elsewhere()
-        return self.can_hold(taken) and served + held - surplus < self.limit
+        served = self._served + taken
+        return self.can_hold(taken) and served + self._elsewhere()[0] < self.limit
 
     def can_hold(self, taken: int) -> bool:
         """Whether file descriptors are left for one more connection, besides `taken` ones that are about to enter."""
@@ -183,15 +184,20 @@ class ConnectionLimit:
 
     def _publish(self) -> None:
         if self.others is not None:
-            self.others.publish(len(self.open) + self._streams, self._surplus)
+            self.others.publish(self._served, self._surplus)
+
+    @property
+    def _served(self) -> int:
+        """The number of connections that this process serves, with each further stream of HTTP/2 as another one."""
+        return len(self.open) - self._surplus + self._streams
 
     def _elsewhere(self) -> tuple[int, int]:
         return (0, 0) if self.others is None else self.others.count()
 
     def _is_within_limits(self) -> bool:
         served = len(self.open) - self._surplus
-        held, surplus = (0, 0) if self.others is None else self.others.count()
-        return served <= self.most and served + self._streams + held - surplus <= self.limit
+        elsewhere = 0 if self.others is None else self.others.count()[0]
+        return served <= self.most and served + self._streams + elsewhere <= self.limit
 
     def _make_room(self) -> bool:
         """Close one connection to make room: the one whose head has been coming for longest, else one that has been

@@ -13,7 +13,7 @@ from proxy.server.connection_limit import Others
 from proxy.stores.shared_memory.records import WORKERS, Memory
 from proxy.supervisor.heartbeat import ENDS
 
-_CONNECTIONS, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE = range(5 + len(Usage._fields))
+_SERVED, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE = range(5 + len(Usage._fields))
 
 
 class Neighbours(Others):
@@ -27,24 +27,25 @@ class Neighbours(Others):
         self._count = memory.row(0)
         self._first, self._apart = memory.row(1), memory.row(2) - memory.row(1)
 
-    def publish(self, held: int, surplus: int) -> None:
-        """Publish how many app connections are open in this worker (`held`), and how many of them are open only to be
+    def publish(self, served: int, surplus: int) -> None:
+        """Publish how many app connections this worker serves (`served`), and how many others it holds open only to be
         refused (`surplus`).
         """
-        self._words[self._mine + _CONNECTIONS], self._words[self._mine + _SURPLUS] = held, surplus
+        self._words[self._mine + _SERVED], self._words[self._mine + _SURPLUS] = served, surplus
 
     def count(self) -> tuple[int, int]:
-        """The numbers of app connections that are open in all other workers, and of those that are open only to be
-        refused.
+        """The numbers of app connections that all other workers serve, and of those that they hold open only to be
+        refused. Each word is read once, so the number served was true when it was read: a difference of two words may
+        mix two moments, and was one too small when another worker had refused a connection between the two readings.
         """
-        held = surplus = 0
+        served = surplus = 0
         words = self._words
         for row in range(words[self._count]):
             at = self._first + row * self._apart
             if at != self._mine:
-                held += words[at + _CONNECTIONS]
+                served += words[at + _SERVED]
                 surplus += words[at + _SURPLUS]
-        return held, surplus
+        return served, surplus
 
 
 class Rows:
@@ -115,6 +116,6 @@ class Rows:
 
     def _clear(self, row: int) -> None:
         at = self._memory.row(row)
-        for word in (_CONNECTIONS, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE):
+        for word in (_SERVED, _SURPLUS, _SEEN, _FILES, _BEAT, *_USAGE):
             self._memory.words[at + word] = 0
         self._memory.wipe_pages(row)

@@ -89,7 +89,7 @@ def test_two_workers_share_one_limit() -> None:
         REFUSED_IN_WORDS,
         200 - 10 - REFUSED_IN_WORDS,
     ]
-    assert Neighbours(memory, rows.take()).count() == (10 + REFUSED_IN_WORDS, REFUSED_IN_WORDS)
+    assert Neighbours(memory, rows.take()).count() == (10, REFUSED_IN_WORDS)
     rows.free(1)  # that worker is dead
     assert sum(each.how == "served" for each in enter(workers[1], 10)) == 6
 
@@ -111,3 +111,27 @@ def test_the_last_seat_is_not_given_to_two_that_come_at_once() -> None:
     one.others = Interrupted(memory, 1)
     (first,) = enter(one, 1)
     assert [first.how, late[0].how].count("served") <= 1
+
+
+def test_one_refused_while_the_others_are_counted_gives_no_room() -> None:
+    """Another worker refuses a connection between two words that are read here."""
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    one, other = ConnectionLimit(3, 10), ConnectionLimit(3, 10)
+    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    enter(other, 3)
+
+    class Changing:
+        """The words of shared memory, where each reading is followed by the refusal of one more connection."""
+
+        def __getitem__(self, index: int) -> int:
+            value = memory.words[index]
+            assert [each.how for each in enter(other, 1)] == ["told"]
+            return value
+
+        def __setitem__(self, index: int, value: int) -> None:
+            memory.words[index] = value
+
+    one.others._words = Changing()
+    assert [each.how for each in enter(one, 1)] == ["told"]
+    assert not one.has_room(0)
