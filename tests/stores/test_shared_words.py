@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -327,6 +327,69 @@ def test_a_full_table_gives_away_what_is_not_used(fresh: Memory) -> None:
         assert fresh.words[each.at + layout.KEY] == each._definition.key
         each.close()
     assert used.level(0.0) in (395, 500)  # given away at worst, and then begun anew
+
+
+def test_a_full_table_waits_for_no_record_that_a_process_has_open(fresh: Memory) -> None:
+    """That process may itself be waiting for the lock under which records are given away: both would wait for ever."""
+    held = Number(fresh.small, Definition(layout.RECORDS, 1, 1), lambda *_: None)
+    held.open()
+    for number in range(2, 4 * PROBES):
+        Number(fresh.small, Definition(number * layout.RECORDS, 1, 1), lambda *_: None)
+    held.close()
+    assert fresh.words[held.at + layout.STAMP] | layout.TOUCHED == held._stamp
+    assert fresh.words[held.at + layout.KEY] == layout.RECORDS
+
+
+class Interrupted:
+    """The words of shared memory as a process sees them that is delayed each time when it has read the word `at`:
+    `meanwhile` is what other processes do then, once.
+    """
+
+    def __init__(self, words: Any, at: int, meanwhile: Callable[[], None]) -> None:
+        self._words, self._at, self._meanwhile = words, at, [meanwhile]
+
+    def __getitem__(self, index: int) -> int:
+        value: int = self._words[index]
+        if index == self._at and self._meanwhile:
+            self._meanwhile.pop()()
+        return value
+
+
+def test_what_is_read_without_the_lock_was_published(fresh: Memory) -> None:
+    """A process is delayed between two words, while another one publishes, and begins to publish once more."""
+    one, other = (SharedFactory(fresh, 1).bucket(("", "a"), QuotaSpec(500, refill=1.0), None, 0.0) for _ in range(2))
+    assert one.take(100, 0.0)
+
+    def meanwhile() -> None:
+        copy = one.record._copies[fresh.words[one.record._sequence] & 1]
+        assert one.take(50, 0.0)
+        fresh.map[copy : copy + 8] = bytes(8)  # packing numbers begins with zeros
+
+    other.record.words = Interrupted(fresh.words, other.record._sequence, meanwhile)
+    assert other.record.peek() == 350
+
+
+def test_what_is_read_without_the_lock_is_no_other_records(fresh: Memory) -> None:
+    """A process is delayed between two words, while its record's slot is given to another key."""
+
+    def record(number: int) -> Number:
+        """The record of a key that is first looked for in the same slot as the others."""
+        return Number(
+            fresh.small,
+            Definition(number * layout.RECORDS, 1, 1),
+            lambda at, _: fresh.doubles.__setitem__(at, float(number)),
+        )
+
+    one, others = record(1), iter(range(2, 1000))
+
+    def meanwhile() -> None:
+        while fresh.words[one.at + layout.KEY] == layout.RECORDS:
+            record(next(others))
+
+    one.words = Interrupted(fresh.words, one._stamp_at, meanwhile)
+    assert one.peek() == 1.0
+    one.words = fresh.words
+    assert one.peek() == 1.0, "it is begun anew"
 
 
 def test_the_registry_over_shared_memory(fresh: Memory) -> None:

@@ -248,6 +248,9 @@ class Table:
         """Choose the slot for a new record among `slots`: a free one, else that of a record of the same key (one of
         `alike`) that two later definitions have replaced, else that of a record not used since this search
         last met it, else any but that of `newest`, the newest of `alike` (None for none).
+
+        A record that a process has open is passed over rather than waited for: that process may be waiting for the
+        directory's lock, which is held here (`lane_turns`).
         """
         words = self.memory.words
         for at in slots:
@@ -258,11 +261,21 @@ class Table:
             return outdated[0]
         others = [at for at in slots if at != newest]
         for at in others:
-            if not words[at + STAMP] & TOUCHED:
+            if not words[at + STAMP] & TOUCHED and self._give_up(at):
                 return at
         for at in others:
-            words[at + STAMP] ^= TOUCHED
-        return others[words[_NEXT] % len(others)]
+            words[at + STAMP] &= ~TOUCHED
+        first = words[_NEXT] % len(others)
+        return next((at for at in (*others[first:], *others[:first]) if self._give_up(at)), others[first])
+
+    def _give_up(self, at: int) -> bool:
+        """Give up the record at the address `at`, unless a process has it open; return whether it was given up."""
+        lock = Mutex(self.memory.map, at * 8)
+        if not lock.attempt():
+            return False
+        self.memory.words[at + STAMP] = 0
+        lock.free()
+        return True
 
     def _make(self, at: int, wanted: Definition, begin: Begin, newest: int | None) -> None:
         """Write a record for the definition `wanted` at the address `at`; `begin` writes its state, from that of the
@@ -394,11 +407,19 @@ class Record:
         self.close()
 
     def peek(self, index: int = 0) -> float:
-        """Return one number of the state, the first if `index` is not given, without taking the lock."""
+        """Return one number of the state, the first if `index` is not given, without taking the lock.
+
+        The number was published if afterwards the record has the same stamp and the same sequence number: a process
+        that was delayed since it read the sequence number may have read the copy that another one is writing by now.
+        """
         words = self.words
-        if words[self._stamp_at] != self._stamp:
-            self._attach()
-        return self.doubles[self.value + index + self._table.copy * (words[self._sequence] & 1)]
+        while True:
+            sequence = words[self._sequence]
+            number = self.doubles[self.value + index + self._table.copy * (sequence & 1)]
+            if words[self._stamp_at] != self._stamp:
+                self._attach()
+            elif words[self._sequence] == sequence:
+                return number
 
 
 class Rings(Record):
@@ -433,9 +454,11 @@ class Number(Record):
         bucket._level = self.peek()
 
     def peek(self, index: int = 0) -> float:
-        if self.words[self._stamp_at] != self._stamp:
+        while True:
+            number = self.doubles[self.value]
+            if self.words[self._stamp_at] == self._stamp:  # it was this record's number
+                return number
             self._attach()
-        return self.doubles[self.value]
 
     def raise_to(self, number: float) -> None:
         """Raise the number to this one, if it is lower."""
