@@ -123,10 +123,15 @@ class ConnectionLimit:
         """Serve a connection if there is room, if need be by closing one that has long been idle, and return True; else
         mark it as surplus and return False.
         """
-        self._mark(connection, False)
+        surplus = self._surplus
+        self._surplus -= connection.surplus
+        connection.surplus = False
+        self._publish(surplus)  # its place among those that are only answered is its own until another is certain
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
+            if self._surplus < surplus:
+                self._publish(self._surplus)
             return True
-        self._mark(connection, True)
+        self._mark_surplus(connection)
         return False
 
     def take(self) -> bool:
@@ -134,8 +139,7 @@ class ConnectionLimit:
         count nothing and return False.
         """
         self._streams += 1
-        if self.others is not None:
-            self._publish()
+        self._publish(self._surplus)
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
             return True
         self.give_back(1)
@@ -155,8 +159,7 @@ class ConnectionLimit:
     def give_back(self, places: int) -> None:
         """Subtract `places` HTTP/2 streams, which are over, from the count of streams that `take` has counted."""
         self._streams -= places
-        if self.others is not None:
-            self._publish()
+        self._publish(self._surplus)
 
     def replace(self, connection: Seat, to: Seat) -> None:
         """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""
@@ -170,21 +173,25 @@ class ConnectionLimit:
         if connection in self.open:
             del self.open[connection]
             self._surplus -= connection.surplus
-            self._publish()
+            self._publish(self._surplus)
 
     def come_back(self, connection: Seat) -> None:
-        """Count a connection again that was served and has left, because it stays after all."""
+        """Count a connection again that was served and has left, because it stays after all. If another process has
+        used its place meanwhile, it is surplus until its next request, which is served if there is room by then.
+        """
         self.open[connection] = None
-        self._publish()
+        self._publish(self._surplus)
+        if not self._is_within_limits():
+            self._mark_surplus(connection)
 
-    def _mark(self, connection: HasRequest, surplus: bool) -> None:
-        self._surplus += surplus - connection.surplus
-        connection.surplus = surplus
-        self._publish()
+    def _mark_surplus(self, connection: HasRequest) -> None:
+        self._surplus += 1
+        connection.surplus = True
+        self._publish(self._surplus)
 
-    def _publish(self) -> None:
+    def _publish(self, surplus: int) -> None:
         if self.others is not None:
-            self.others.publish(self._served, self._surplus)
+            self.others.publish(self._served, surplus)
 
     @property
     def _served(self) -> int:

@@ -135,3 +135,42 @@ def test_one_refused_while_the_others_are_counted_gives_no_room() -> None:
     one.others._words = Changing()
     assert [each.how for each in enter(one, 1)] == ["told"]
     assert not one.has_room(0)
+
+
+def test_one_that_comes_back_is_not_served_beyond_the_limit() -> None:
+    """Another worker has used the place of a connection that was to be given away."""
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    one, other = ConnectionLimit(1, 10), ConnectionLimit(1, 10)
+    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    (first,) = enter(one, 1)
+    one.leave(first)  # type: ignore[arg-type]
+    (second,) = enter(other, 1)
+    one.come_back(first)  # type: ignore[arg-type]
+    assert [first.how, second.how] == ["told", "served"]
+    other.leave(second)  # type: ignore[arg-type]
+    assert one.admit(first)  # type: ignore[arg-type]
+    one.leave(first)  # type: ignore[arg-type]
+    one.come_back(first)  # type: ignore[arg-type]
+    assert first.how == "served"
+
+
+def test_one_that_is_not_admitted_keeps_its_place_among_those_to_be_told() -> None:
+    """Another worker holds one more connection while this one finds out whether there is room for its request."""
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    one, other = ConnectionLimit(1, 1000), ConnectionLimit(1, 1000)
+    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    enter(other, 1)
+    told = enter(one, REFUSED_IN_WORDS)
+    late: list[Connection] = []
+
+    class Interrupted(Neighbours):
+        def count(self) -> tuple[int, int]:
+            late.extend(enter(other, 1))
+            return super().count()
+
+    one.others = Interrupted(memory, 1)
+    assert not one.admit(told[0])  # type: ignore[arg-type]
+    assert {each.how for each in late} == {"closed"}
+    assert Neighbours(memory, rows.take()).count() == (1, REFUSED_IN_WORDS)
