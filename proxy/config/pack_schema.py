@@ -13,6 +13,7 @@ from proxy.config.scalars import (
     glob,
     header_globs,
     header_name,
+    json_path,
     key_header,
     like,
     one_word,
@@ -81,15 +82,15 @@ READS = section(
 USAGE = section(
     "usage",
     "Where requests and answers say how many of a language model's tokens they cost: dotted paths in JSON, * for each "
-    "item of a list.",
-    maximum=Key(ListOf(word), [], "of a request: the most output tokens"),
-    choices=Key(ListOf(word), [], "of a request: how many outputs it asks for"),
-    model=Key(ListOf(word), [], "of a request: its model"),
+    "item of a list, *[type=a] for each whose type is a.",
+    maximum=Key(ListOf(json_path), [], "of a request: the most output tokens"),
+    choices=Key(ListOf(json_path), [], "of a request: how many outputs it asks for"),
+    model=Key(ListOf(json_path), [], "of a request: its model"),
     media=Key(ListOf(word), [], "of a request: names of members whose strings are media, wherever they are"),
-    prompt=Key(ListOf(word), [], "of an answer, or an event of a stream: tokens of the prompt, which add up"),
-    prompt_free=Key(ListOf(word), [], "tokens among those that the provider does not count, such as cached ones"),
-    output=Key(ListOf(word), [], "tokens of the output, which add up"),
-    text=Key(ListOf(word), [], "the output's text, which stands for its tokens where numbers are missing"),
+    prompt=Key(ListOf(json_path), [], "of an answer, or an event of a stream: tokens of the prompt, which add up"),
+    prompt_free=Key(ListOf(json_path), [], "tokens among those that the provider does not count, such as cached ones"),
+    output=Key(ListOf(json_path), [], "tokens of the output, which add up"),
+    text=Key(ListOf(json_path), [], "the output's text, which stands for its tokens where numbers are missing"),
 )
 
 ERRORS = section(

@@ -78,6 +78,7 @@ flag = Word(
     units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off"]}, like(_ENV)]}
 )
 word = Word(units.word, ANY)
+json_path = Word(units.json_path, ANY)
 text = Word(units.text, ANY)
 glob = Word(units.text, ANY)
 admin_name = Word(addresses.admin_name, ANY)

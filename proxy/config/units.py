@@ -28,6 +28,7 @@ _RATE = re.compile(_NUMBER + r"/([A-Za-z]*)")
 _NOTHING = re.compile(r"0+(\.0+)?(/(s|m|h))?")
 _PERCENT = re.compile(_NUMBER + r"\s?%?")
 _FLOAT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_ITEMS = re.compile(r"\*(\[[^\[\]=]+=[^\[\]=]+\])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _TRUE = frozenset({"true", "yes", "on"})
@@ -100,6 +101,17 @@ def or_off(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
 
 #: A reader of a text that is not empty.
 word = checked(text, str.strip, "must not be empty")
+
+
+def json_path(value: Any) -> str:
+    """A dotted path in JSON, in which a part that begins with `*` stands for items of a list: `*` for each, and
+    `*[type=a]` for those that are objects with this member.
+    """
+    found = word(value)
+    for part in found.split("."):
+        if part.startswith("*") and not _ITEMS.fullmatch(part):
+            raise ValueError(f"{written(value)}: {part} must be * or *[name=value]")
+    return found
 
 
 def spelling(value: Any) -> str:

@@ -99,7 +99,8 @@ class RateSpec:
 BucketSpec = QuotaSpec | ThrottleSpec | BudgetSpec | RateSpec
 
 
-#: A path into a JSON document: names of members, and "*" for each item of a list.
+#: A path into a JSON document: names of members, "*" for each item of a list, and "*[name=value]" for each item of a
+#: list that is an object with this member.
 JsonPath = tuple[str, ...]
 
 

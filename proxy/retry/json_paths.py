@@ -1,4 +1,6 @@
-"""Values in a JSON document: a decoder, and the values by their paths, in which "*" stands for each item of a list."""
+"""Values in a JSON document: a decoder, and the values by their paths, in which "*" stands for each item of a list, and
+"*[type=a]" for each item that is an object whose member `type` is the string `a`.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ def values_at(document: Any, path: JsonPath) -> Iterator[Any]:
         yield document
         return
     name, rest = path[0], path[1:]
-    if name == "*":
-        if isinstance(document, list):
-            for item in document:
+    if name.startswith("*"):
+        member, _, value = name[2:-1].partition("=")
+        for item in document if isinstance(document, list) else ():
+            if not member or (isinstance(item, dict) and item.get(member) == value):
                 yield from values_at(item, rest)
     elif isinstance(document, dict) and name in document:
         yield from values_at(document[name], rest)

@@ -144,6 +144,17 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     )
 
 
+def test_paths_of_usage_name_items_of_a_list(tmp_path: Path) -> None:
+    usage = "name: own\nsource: [none]\nusage:\n  prompt: ['usage.parts.*[type=text].tokens', '{}']\n"
+    (tmp_path / "own.yaml").write_text(usage.format("all.*.tokens"))
+    assert lines(tmp_path, loaded(tmp_path, OWN)) == []
+    for wrong in ("*[type]", "*[type=text", "**", "*[]"):
+        (tmp_path / "own.yaml").write_text(usage.format(f"all.{wrong}.tokens"))
+        assert lines(tmp_path, loaded(tmp_path, OWN)) == [
+            f"own.yaml:4:47: usage.prompt[1]: 'all.{wrong}.tokens': {wrong} must be * or *[name=value]"
+        ]
+
+
 def test_keys_of_a_pack_with_nothing_after_them(tmp_path: Path) -> None:
     """Lists and mappings may be left empty, as in the file itself; a word may not."""
     keys = ("rules", "empty_events", "codes", "delays", "repeats", "reads", "out_of_quota", "resets")

@@ -122,6 +122,27 @@ def events(*documents: Any) -> bytes:
         ("openai", {"usage": {"input_tokens": 5, "output_tokens": 6}}, (5, 6)),
         ("anthropic", {"usage": {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 6}}, (5, 6)),
         ("anthropic", {"usage": {"input_tokens": 5, "cache_creation_input_tokens": 90, "output_tokens": 6}}, (95, 6)),
+        (  # a compaction is not within the totals; an advisor's tokens are another model's
+            "anthropic",
+            {
+                "usage": {
+                    "input_tokens": 5,
+                    "output_tokens": 6,
+                    "iterations": [
+                        {
+                            "type": "compaction",
+                            "input_tokens": 40,
+                            "cache_creation_input_tokens": 2,
+                            "output_tokens": 9,
+                        },
+                        {"type": "message", "input_tokens": 5, "output_tokens": 6},
+                        {"type": "advisor_message", "input_tokens": 800, "output_tokens": 90},
+                        "compaction",
+                    ],
+                }
+            },
+            (47, 15),
+        ),
         (
             "google",
             {"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 6, "thoughtsTokenCount": 4}},
@@ -191,6 +212,15 @@ def test_the_last_event_that_has_numbers_counts() -> None:
     )
     assert read("anthropic", stream, EVENTS) == TokenUsage(25, 15, 5)
     assert read("anthropic", stream, EVENTS, whole=False) == TokenUsage(25, 15, None)
+
+
+def test_a_stream_says_what_a_compaction_cost() -> None:
+    iterations = [{"type": "compaction", "input_tokens": 40, "output_tokens": 9}, {"type": "message"}]
+    stream = events(
+        {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}},
+        {"type": "message_delta", "usage": {"input_tokens": 25, "output_tokens": 15, "iterations": iterations}},
+    )
+    assert read("anthropic", stream, EVENTS) == TokenUsage(65, 24, 0)
 
 
 def test_without_numbers_the_text_is_counted() -> None:
