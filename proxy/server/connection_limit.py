@@ -103,7 +103,7 @@ class ConnectionLimit:
         self.cut_short: Callable[[Seat], None] = _abort  # answers a connection whose head was too slow
         #: Idle connections that went to or came from another process, by what happened to them: given, taken, returned.
         self.handed_over: Counter[str] = Counter()
-        self._surplus = 0
+        self._surplus = self._expected = 0
         self._streams = 0  # streams in flight, beyond the first of each connection
         self._full_until = 0.0  # until then, no search for a connection to close
 
@@ -145,16 +145,26 @@ class ConnectionLimit:
         self.give_back(1)
         return False
 
-    def has_room(self, taken: int) -> bool:
-        """Whether one more connection can be served, besides `taken` ones that are about to enter, without another
-        being closed for it.
+    def expect(self) -> bool:
+        """Count one more connection, which another process has handed over and which is about to enter, until it enters
+        (`arrives`) or does not come (`forget`). Returns whether it can be served without another being closed for it.
         """
-        served = self._served + taken
-        return self.can_hold(taken) and served + self._elsewhere()[0] < self.limit
+        self._expected += 1
+        self._publish(self._surplus)
+        return len(self.open) + self._expected <= self.most and self._is_within_limits()
 
-    def can_hold(self, taken: int) -> bool:
-        """Whether file descriptors are left for one more connection, besides `taken` ones that are about to enter."""
-        return len(self.open) + taken < self.most
+    def arrives(self) -> None:
+        """Note that an expected connection enters now: `enter` counts it from now on, and publishes that."""
+        self._expected -= 1
+
+    def forget(self) -> None:
+        """Note that an expected connection does not come."""
+        self._expected -= 1
+        self._publish(self._surplus)
+
+    def can_hold(self) -> bool:
+        """Whether file descriptors are left for one more connection."""
+        return len(self.open) + self._expected < self.most
 
     def give_back(self, places: int) -> None:
         """Subtract `places` HTTP/2 streams, which are over, from the count of streams that `take` has counted."""
@@ -195,16 +205,17 @@ class ConnectionLimit:
 
     @property
     def _served(self) -> int:
-        """The number of connections that this process serves, with each further stream of HTTP/2 as another one."""
-        return len(self.open) - self._surplus + self._streams
+        """The number of connections that this process serves, or is about to, with each further stream of HTTP/2 as
+        another one.
+        """
+        return len(self.open) - self._surplus + self._expected + self._streams
 
     def _elsewhere(self) -> tuple[int, int]:
         return (0, 0) if self.others is None else self.others.count()
 
     def _is_within_limits(self) -> bool:
-        served = len(self.open) - self._surplus
-        elsewhere = 0 if self.others is None else self.others.count()[0]
-        return served <= self.most and served + self._streams + elsewhere <= self.limit
+        served = self._served
+        return served - self._streams <= self.most and served + self._elsewhere()[0] <= self.limit
 
     def _make_room(self) -> bool:
         """Close one connection to make room: the one whose head has been coming for longest, else one that has been

@@ -54,13 +54,21 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Room(Protocol):
-    """The room for connections in a process. `taken`: those that were taken and have no protocol yet."""
+    """The room for connections in a process."""
 
-    def can_hold(self, taken: int) -> bool:
+    def can_hold(self) -> bool:
         """Whether the process has a descriptor for one more."""
 
-    def has_room(self, taken: int) -> bool:
-        """Whether the process can serve one more within its limits."""
+    def expect(self) -> bool:
+        """Count a connection that is about to begin. Returns whether the process can serve it within its limits; so
+        long as it is expected, no other process counts on the same place.
+        """
+
+    def arrives(self) -> None:
+        """Note that an expected connection begins now."""
+
+    def forget(self) -> None:
+        """Note that an expected connection does not begin here."""
 
 
 class ConnectionGiver:
@@ -146,7 +154,7 @@ class ConnectionTaker:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make, room: Room, counts: Counter[str]
     ) -> None:
-        self._end = _End(loop, sock, make)
+        self._end = _End(loop, sock, make, room)
         self._loop = loop
         self._room = room
         self._counts = counts
@@ -168,12 +176,12 @@ class ConnectionTaker:
             return
         with contextlib.suppress(OSError):
             self._end.sock.shutdown(socket.SHUT_RD)  # for every process that has this end: giving fails from now on
-        if self._kept is not None:
-            kept, self._kept = self._kept, None
-            self._take(*kept)
+        came, self._kept = self._kept, None
         with contextlib.suppress(BlockingIOError):
-            while (came := self._end.receive()) is not None:
+            while (came := came or self._end.receive()) is not None:
+                self._room.expect()
                 self._take(*came)
+                came = None
         self._end.close()
 
     def _listen(self) -> None:
@@ -190,9 +198,9 @@ class ConnectionTaker:
 
     def _take_some(self) -> None:
         for _ in range(_AT_ONCE):
-            taken, came = self._end.beginning, self._kept
+            came = self._kept
             # Without a free descriptor, the kernel would drop the connection; a few are free for those sent back.
-            if came is None and not self._may_return and not self._room.can_hold(taken):
+            if came is None and not self._may_return and not self._room.can_hold():
                 self._rest()
                 return
             try:
@@ -204,9 +212,12 @@ class ConnectionTaker:
                 return
             self._kept = None
             try:
-                if self._room.has_room(taken) or not self._send_back(*came):
+                if self._room.expect() or not self._send_back(*came):
                     self._take(*came)
+                else:
+                    self._room.forget()
             except BlockingIOError:
+                self._room.forget()
                 self._kept = came
                 self._rest()
                 return
@@ -227,14 +238,17 @@ class ConnectionTaker:
 
 class _End:
     """The packets that go and come at one end of a pair, each with a connection, and the connections that begin here.
-    `make` makes the protocol of a connection.
+    `make` makes the protocol of a connection; `room` expects those that come, None where that does not count.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make, room: Room | None = None
+    ) -> None:
         sock.setblocking(False)
         self.sock = sock
         self._loop = loop
         self._make = make
+        self._room = room
         self._beginning = Background()
         #: The number of connections that have come and have no protocol yet.
         self.beginning = 0
@@ -295,12 +309,18 @@ class _End:
         try:
             await self._loop.connect_accepted_socket(lambda: arrival, sock)
         except OSError:  # the app has left meanwhile
+            pass
+        finally:
             if not arrival.has_begun:
                 self.beginning -= 1
+                if self._room is not None:
+                    self._room.forget()
 
     def begun(self) -> asyncio.BaseProtocol:
         """Make the protocol of a connection that was beginning."""
         self.beginning -= 1
+        if self._room is not None:
+            self._room.arrives()
         return self._make()
 
 

@@ -372,6 +372,7 @@ async def test_a_successor_that_dies_while_it_takes_loses_only_what_it_has(tmp_p
         for app in apps:
             assert is_kept(await app.call())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 * 1024)  # whatever the default is, it takes a part
         with theirs:
             asked._peer.say({"serving": True}, theirs.fileno())
         await event(before, "draining")

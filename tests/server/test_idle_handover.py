@@ -40,19 +40,27 @@ class Side:
     def __init__(self, room: int = 1000, descriptors: int = 1000) -> None:
         self.made: list[Echo] = []
         self.counts = Counter[str]()
-        self.room, self.descriptors = room, descriptors
+        self.room, self.descriptors, self.expected = room, descriptors, 0
         self.full = asyncio.Event()
 
     def make(self) -> Echo:
         return Echo(self)
 
-    def can_hold(self, taken: int) -> bool:
-        if len(self.made) + taken >= self.descriptors:
+    def can_hold(self) -> bool:
+        can = len(self.made) + self.expected < self.descriptors
+        if not can:
             self.full.set()
-        return len(self.made) + taken < self.descriptors
+        return can
 
-    def has_room(self, taken: int) -> bool:
-        return len(self.made) + taken < self.room and self.can_hold(taken)
+    def expect(self) -> bool:
+        self.expected += 1
+        return len(self.made) + self.expected <= min(self.room, self.descriptors)
+
+    def arrives(self) -> None:
+        self.expected -= 1
+
+    def forget(self) -> None:
+        self.expected -= 1
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -66,6 +74,8 @@ class Both:
         loop = asyncio.get_running_loop()
         self.old, self.new = Side(), Side(room, descriptors)
         self.takes, gives = pair()
+        for each in (self.takes, gives):  # so that few fill it, whatever the system's default is
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
         self.giver = ConnectionGiver(loop, gives, self.old.make, self.old.counts)
         self.taker: ConnectionTaker | None = None
         self.apps: list[socket.socket] = []

@@ -134,7 +134,7 @@ def test_one_refused_while_the_others_are_counted_gives_no_room() -> None:
 
     one.others._words = Changing()
     assert [each.how for each in enter(one, 1)] == ["told"]
-    assert not one.has_room(0)
+    assert not one.expect()
 
 
 def test_one_that_comes_back_is_not_served_beyond_the_limit() -> None:
@@ -174,3 +174,19 @@ def test_one_that_is_not_admitted_keeps_its_place_among_those_to_be_told() -> No
     assert not one.admit(told[0])  # type: ignore[arg-type]
     assert {each.how for each in late} == {"closed"}
     assert Neighbours(memory, rows.take()).count() == (1, REFUSED_IN_WORDS)
+
+
+def test_a_place_is_not_promised_to_two_connections_that_are_handed_over() -> None:
+    """Two workers take a connection each before either has begun to serve it."""
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    one, other = ConnectionLimit(2, 10), ConnectionLimit(2, 10)
+    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    enter(other, 1)
+    assert one.expect()
+    assert not other.expect()
+    other.forget()
+    assert [each.how for each in enter(other, 1)] == ["told"]
+    one.arrives()
+    assert [each.how for each in enter(one, 1)] == ["served"]
+    assert not one.expect()
