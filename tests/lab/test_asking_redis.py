@@ -145,6 +145,28 @@ def test_what_has_no_reply_when_it_is_due_is_decided_then_and_redis_is_not_out(k
         assert kept.pool + kept.leased == 40 - spent
 
 
+@pytest.mark.parametrize(
+    ("until", "decided_at", "granted"), [(20.08, 20.082, True), (25.0, 20.104, False)], ids=["late", "out"]
+)
+def test_a_process_without_a_whole_price_of_its_own_waits_for_redis_s_word(
+    until: float, decided_at: float, granted: bool
+) -> None:
+    """Twenty processes share ten prices: ten of them have none in an outage, and a late reply is not one."""
+    clock = Clock()
+    silent = weather.RedisOutage(at=20.0, until=until, kind="silent", share=1.0, empty=False)
+    spec = QuotaSpec(capacity=CAPACITY, store="redis")
+    _, fleet, buckets = make_fleet(clock, SIDECARS, spec, silent, on_outage="share")
+    run_to(clock, 20.001)
+    with_a_price, without = list[Any](), list[Any]()
+    for store, bucket in zip(fleet.stores, buckets, strict=True):
+        (with_a_price if store.share_now(clock.now).rank < 10 else without).append(bucket)
+    decided: list[tuple[float, bool]] = []
+    for bucket in (with_a_price[0], without[0]):
+        bucket.ask(PRICE, 20.002, clock.now, lambda _, granted: decided.append((round(clock.now, 3), granted)))
+    clock.run(22.0)
+    assert decided == [(20.051, True), (pytest.approx(decided_at, abs=0.002), granted)]
+
+
 def test_a_reply_in_the_backoff_decides_though_it_is_late() -> None:
     clock = Clock()
     late = weather.RedisOutage(at=20.0, until=20.08, kind="silent", share=1.0, empty=False)

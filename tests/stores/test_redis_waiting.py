@@ -153,6 +153,27 @@ class TestWholePrices:
         # At most 20 of the 50 tokens are in use at any time; what came back is known a tenth of a second later.
         assert refused == 0
 
+    async def test_a_late_reply_refuses_no_retry_because_each_process_s_part_is_less_than_a_price(
+        self, redis_server: RedisServer, sidecars: Make
+    ) -> None:
+        """Three sidecars and two prices: the one that has none while Redis is out waits for the reply."""
+        spec = QuotaSpec(capacity=10, store="redis")
+        fleet = [sidecars(redis_server, timeout=0.05, on_outage="share") for _ in range(3)]
+        buckets = [each.bucket(spec) for each in fleet]
+        async with asyncio.timeout(30):
+            while sorted(each.store.share_now(each.now) for each in fleet) != [(3, 0), (3, 1), (3, 2)]:
+                for each in fleet:
+                    await each.trip(later=0.5)
+        (last,) = (number for number, each in enumerate(fleet) if each.store.share_now(each.now).rank == 2)
+        one, bucket, decided = fleet[last], buckets[last], list[bool]()
+        bucket.ask(5, one.now, one.now, lambda _, granted: decided.append(granted))
+        overdue = asyncio.Event()
+        one.store.alarm(one.now + one.store.timeout + 0.001, lambda _: overdue.set())
+        await overdue.wait()
+        assert not decided
+        await one.trip()
+        assert decided == [True]
+
     async def test_prices_are_granted_whole_in_the_order_of_those_who_ask(
         self, redis_server: RedisServer, sidecars: Make
     ) -> None:

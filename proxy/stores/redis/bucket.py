@@ -265,7 +265,7 @@ class RedisBucket:
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         """Ask Redis whether a retry that is due at `due` may pay this price (tokens), in a message that is sent at
         once; `answer(price, granted)` is called with the reply. If none has come when the retry is due, and `timeout`
-        has passed, the retry is decided as in an outage.
+        has passed, the retry is decided as in an outage (`_overdue`).
         """
         store = self.store
         asking = Asking(price, due, max(due, now + store.timeout), now, answer)
@@ -290,15 +290,16 @@ class RedisBucket:
 
     def _overdue(self, asking: Asking, now: float) -> None:
         """Decide a retry for which no reply has come in time, by `on_outage`; one that Redis has refused once is
-        refused.
+        refused. If this process has no whole price of its own, the retry waits on until Redis replies or is out.
         """
         if asking not in self._asks:
             return
-        del self._asks[asking]
         if not asking.refused:
             self._silent = self.store.withholds_alone(now)
         granted = not asking.refused and not self._silent and self._pay_alone(asking.price, now)
-        asking.answer(asking.price, granted)
+        if granted or asking.refused or self._silent or not self._is_in_pieces(asking.price, now):
+            del self._asks[asking]
+            asking.answer(asking.price, granted)
 
     @property
     def _asks_at(self) -> float:
@@ -328,6 +329,10 @@ class RedisBucket:
         """Take the price (tokens) from this process's share, for a call that Redis has not answered in time, and return
         whether that has the tokens.
         """
+        return False
+
+    def _is_in_pieces(self, price: float, now: float) -> bool:
+        """Whether the fleet has the price (tokens), but this process's equal part of its tokens is less."""
         return False
 
     def _asks_again(self, asking: Asking, now: float) -> float:

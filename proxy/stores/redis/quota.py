@@ -106,6 +106,10 @@ class RedisQuota(LeasedBucket, Bucket):
         self._take_beside(price, now)
         return True
 
+    def _is_in_pieces(self, price: float, now: float) -> bool:
+        level = self._level_now(now)
+        return level / max(1, self.store.share_now(now).of) < price <= level
+
     def _take_beside(self, tokens: float, now: float) -> None:
         """Take tokens from the lease first; the rest is reported as a change of the fleet's tokens."""
         leased = min(tokens, self.lease.left) if now <= self.lease.until else 0.0
