@@ -35,7 +35,7 @@ from typing import NamedTuple
 from fleet import CORES, figures, redis_server
 from redis import Redis
 
-from proxy.stores.redis import cooldown
+from proxy.stores.redis import concurrency, cooldown
 from proxy.stores.redis.bucket import FORGET, HOLD_LEAST, hold_pause
 from proxy.stores.redis.client import SCRIPTS, SHAS
 from proxy.stores.redis.members import SELDOM
@@ -48,7 +48,7 @@ DEAD = 10.0
 #: every tenth call fails once (`bench/fleet.py` counts 0.8 a second).
 RATE_EACH, HEALTHY, FAILING = 5.0, 1.5, 1.2
 #: The channels of a process: two of the fleet's, and its own.
-CHANNELS = ("cooldowns", "news")
+CHANNELS, CHANNEL = ("cooldowns", "news"), "to "
 #: Bytes that are read at once, and seconds for which a connection may be silent while it is made.
 PIECE, PATIENCE = 65536, 60.0
 #: Seconds for which reports go on after the count, since a busy machine counts late.
@@ -65,19 +65,21 @@ class Process:
         self.sock = sock
         self.sequence, self.as_member = 0, 0
         self.spent, self.part, self.lease, self.made = 0.0, 0.0, 0.0, ""
+        self.places = 0
         self.awaits: deque[bool] = deque()
         self.unread = b""
 
 
 class State(NamedTuple):
-    """A state of the fleet: its script, the seconds between a process's reports, the words of one, and what a process learns of
-    the numbers of a reply. Each process reports as a member of its fleet, too.
+    """A state of the fleet: its script, the seconds between a process's reports, the words of one, what a process learns of
+    the numbers of a reply, and the words that end a report. Each process reports as a member of its fleet, too.
     """
 
     script: str
     pause: float
     report: Callable[[Process], list[object]]
     learn: Callable[[Process, list[float]], None] = lambda process, numbers: None
+    ends: tuple[object, ...] = ()
 
     @property
     def rule(self) -> float:
@@ -158,6 +160,14 @@ def states(count: int, rng: random.Random) -> dict[str, State]:
     def out(process: Process) -> list[object]:
         return [0, 0, float(process.sequence == 1), 0, 5.0, 1.0, 0.0, 0, 5, 5, 1.0, 0.5, 0, holds]
 
+    def needs_places(most: int) -> Callable[[Process], list[object]]:
+        return lambda process: [process.places, 5, process.places, 0, most, 0]
+
+    def learns_places(process: Process, numbers: list[float]) -> None:
+        process.places = int(numbers[1])
+
+    beat, changes = hold_pause(concurrency.BEAT, count), hold_pause(concurrency.SPACED, count)
+    to_places = learns_places, (CHANNEL, changes)
     return {
         "idle": State("members", SELDOM, lambda process: [0.0]),
         "healthy": State("tokens", HEALTHY, succeeds, learns_lease),
@@ -168,6 +178,10 @@ def states(count: int, rng: random.Random) -> dict[str, State]:
         "calls return from a cooldown": State("places", holds, returns),
         "a limit holds calls": State("weather", holds, limited),
         "an outage holds calls": State("weather", holds, out),
+        "calls wait for places, one for each process": State("concurrency", beat, needs_places(count), *to_places),
+        "calls wait for places, one for two processes": State(
+            "concurrency", changes, needs_places(count // 2), *to_places
+        ),
     }
 
 
@@ -212,7 +226,7 @@ def connected(port: int, number: int) -> Process:
     sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     process = Process(number, sock)
-    sock.sendall(command("HELLO", 3) + command("SUBSCRIBE", *CHANNELS, f"to {process.name}"))
+    sock.sendall(command("HELLO", 3) + command("SUBSCRIBE", *CHANNELS, f"{CHANNEL}{process.name}"))
     data, at, came = b"", 0, 0
     while came < 2 + len(CHANNELS):
         with contextlib.suppress(IndexError):
@@ -269,7 +283,7 @@ class Generator:
             words = self._state.report(process)
         own = (1, key, process.name, sequence, made)
         process.awaits.append(is_member)
-        process.sock.send(command("EVALSHA", SHAS[name], *own, *words, "m", DEAD, FORGET))
+        process.sock.send(command("EVALSHA", SHAS[name], *own, *words, "m", DEAD, FORGET, *self._state.ends))
 
     def _read(self, process: Process) -> None:
         data, at = process.unread + process.sock.recv(PIECE), 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from callers import Waiting, cooling
@@ -16,8 +17,10 @@ from support.redis_server import RedisServer, client_of_own, needs_redis
 
 from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.caller import ALL_CALLERS
+from proxy.retry.policy import Concurrency
 from proxy.stores.redis.bucket import FORGET, HOLD_MOST, IN_TURN, hold_pause
 from proxy.stores.redis.client import SCRIPTS
+from proxy.stores.redis.store import RedisStore
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
@@ -92,6 +95,31 @@ async def test_holders_of_a_long_cooldown_report_seldom(redis_server: RedisServe
     during = [each for each in times if each < 30.0]
     assert len(during) <= 10
     assert times[len(during)] < 30.3
+
+
+@pytest.mark.parametrize(("crowd", "pause", "beat"), [(100, 0.25, 1.0), (1000, 0.5, 1.0), (10_000, 1.5, 1.5)])
+async def test_large_fleets_report_less_often_how_many_places_they_need(
+    redis_server: RedisServer, sidecars: Make, monkeypatch: pytest.MonkeyPatch, crowd: int, pause: float, beat: float
+) -> None:
+    monkeypatch.setattr(RedisStore, "crowd", crowd)
+    one, rules = sidecars(redis_server), Concurrency(2, 100, 1000.0)
+    places = one.registry.scope(
+        policy_of(QuotaSpec(capacity=100, store="redis"), concurrency=rules), REQUEST, 0.0
+    ).places
+    assert places is not None
+    lease: Any = places._fleet
+    first = Waiting()
+    places.ask(first, rules, one.now)
+    await one.trip()
+    assert places.ask(first, rules, one.now) == one.now
+    await one.trip(later=5.0)
+    assert lease.due == pytest.approx(one.now + beat)
+    places.ask(Waiting(), rules, one.now + 0.01)
+    assert lease.due == pytest.approx(one.now + (pause if crowd > 500 else 0.01))
+    await one.trip(later=2.0)
+    for _ in range(3):  # the limit has no more places than the process has said that it needs
+        places.ask(Waiting(), rules, one.now)
+    assert lease.due == pytest.approx(one.now + beat)
 
 
 async def test_processes_ask_in_turn_about_what_all_are_told_of(redis_server: RedisServer, sidecars: Make) -> None:

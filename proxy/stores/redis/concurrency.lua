@@ -24,7 +24,8 @@ local most = tonumber(ARGV[8])
 local leaving = tonumber(ARGV[9]) > 0       -- the sender ends
 local making, dead, forget = ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
 local channel = ARGV[13]                    -- what the names of the holders' channels begin with
-local a_record, longest, turn, settling = 0.0001, 0.2, 0.5, 2
+local pause = tonumber(ARGV[14])            -- seconds between the sender's reports if what it needs changes
+local a_record, longest, turn, settling = 0.0001, math.max(0.2, pause / 2), math.max(0.5, pause), 2
 local form = '<ddddddddd'
 
 local time = redis.call('TIME')

@@ -3,7 +3,8 @@
 Redis leases places to the processes, at most N in all. A process uses the places that it leases without asking; when
 they are not enough it asks once for all its waiting calls, and is told of places as they become free (`concurrency.lua`
 says how they are divided), so that messages grow with processes, not with calls. While it has places or waits for some,
-it reports every BEAT seconds, and more often only if what it needs changes: MOST times a second at most.
+it reports every BEAT seconds, and more often only if what it needs changes: MOST times a second at most. In large
+fleets it reports less often (`bucket.hold_pause`), and places change hands less often.
 
 If Redis is not available, a process uses its share of the places: N divided by the processes of the fleet, at least
 one; all N under `on_outage: local`. Attempts that are under way then are not cut.
@@ -16,14 +17,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.stores.redis.bucket import RedisBucket, Store
+from proxy.stores.redis.bucket import RedisBucket, Store, hold_pause
 
-#: The most messages in any second.
-MOST = 4
+#: The most messages in any second; and seconds: if calls were added to those that wait, the next report comes so long
+#: after. In a large fleet it is longer, and no two messages follow each other faster.
+MOST, SPACED = 4, 0.25
 #: Seconds between reports of a process that has places, or waits for some, if nothing changes.
 BEAT = 1.0
-#: Seconds between two reports of calls that were added to those that wait.
-_MORE_WAIT = 0.25
 #: The parts of the silence after which leases of buckets are taken back: after which a process's places are taken back,
 #: and for which it trusts them.
 _DEAD, _TRUSTED = 0.8, 0.7
@@ -70,14 +70,14 @@ class PlaceLease(RedisBucket):
         self._peak = max(self._peak, used)
         if self.store.out or self._keeps is not None:
             return
-        need = used + len(places.queue)
+        need = self._need()
         if places.queue and used >= places.share:
             if need > self._told:
-                self._soon(self._next(now if self._told <= self._share else now + _MORE_WAIT))
+                self._soon(self._next(now if self._told <= self._share else now + self._pause))
         elif self._lease > max(used, self._share):
             self._soon(self._next(now))
         elif self.due == math.inf:
-            self._soon(now + BEAT)
+            self._soon(now + hold_pause(BEAT, self.store.crowd))
 
     def published(self, lease: int, share: float, version: float, now: float) -> None:
         """Take in what Redis published for this process: the number of places leased to it now (`lease`), and how many
@@ -101,13 +101,11 @@ class PlaceLease(RedisBucket):
             said[2] = ""  # what this process knew of the key has been forgotten by now
         said[-2] = self.store.dead * _DEAD
         self._sent.append(now)
-        return [*said, self._channel]
+        return [*said, self._channel, self._pause]
 
     def _report(self, now: float) -> Iterable[float | None]:
         places = self._places
-        used, waiting = places.in_use, len(places.queue)
-        most = min(places.most, UNLIMITED)
-        need = min(used + waiting, max(most, used))
+        used, most, need = places.in_use, self._most, self._need()
         ready = self._peak + 1 if self._peak and not self._short else 0
         trusted = not self.store.out and now < self._trusted()
         keep = max(used, min(int(self._share), max(need, ready))) if trusted else used
@@ -133,7 +131,7 @@ class PlaceLease(RedisBucket):
             return
         self.changed(now)
         if self._told or self._lease:
-            self._soon(now + BEAT)
+            self._soon(now + hold_pause(BEAT, self.store.crowd))
 
     def unheard(self, now: float) -> None:
         self._keeps = None
@@ -151,9 +149,30 @@ class PlaceLease(RedisBucket):
         of = self.store.share.of or self._holders
         self._places.allot(max(1.0, self._places.most // of), now=now)
 
+    @property
+    def _most(self) -> float:
+        return min(self._places.most, UNLIMITED)
+
+    def _need(self) -> int:
+        """The places for attempts under way and for calls that wait, but no more than the limit has."""
+        used, queue = self._places.in_use, self._places.queue
+        return int(min(used + len(queue), max(self._most, used)))
+
     def _trusted(self) -> float:
         return self.heard_at + self.store.dead * _TRUSTED
 
+    @property
+    def _pause(self) -> float:
+        """Seconds until calls that were added to those that wait are reported; in a large fleet, between any two
+        messages.
+        """
+        return hold_pause(SPACED, self.store.crowd)
+
     def _next(self, at: float) -> float:
-        """The time at which the next message may be sent: `at`, or later if MOST were sent within the last second."""
+        """The time at which the next message may be sent: `at`, or later if MOST were sent within the last second, or
+        in a large fleet one within the last pause.
+        """
+        pause = self._pause
+        if pause > SPACED:
+            return max(at, self._sent_at + pause)
         return at if len(self._sent) < MOST else max(at, self._sent[0] + 1.0)
