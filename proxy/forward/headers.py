@@ -312,10 +312,11 @@ def _settle_retry_after(changes: Changes, fields: Fields, end: CallEnd) -> None:
     proxy held the answer (`end.held`).
 
     The delay is never below what is left of the cooldown that ended the call, so that an app which comes back as told
-    finds the cooldown over. Fields in milliseconds, which SDKs read first, are set likewise.
+    finds the cooldown over. Fields in milliseconds, which SDKs read first, are set likewise. Without a cooldown, an
+    answer gets no delay that its upstream did not name.
     """
     # `named`: the rest of the delay that the answer asked for, in any field.
-    cooling, named = end.cooling, end.named - end.held
+    cooling, named = end.cooling, max(0.0, end.named - end.held)
     values = fields.get_all("retry-after")
     value = values[0] if len(values) == 1 else ""
     if "retry-after" in changes.drop:

@@ -14,6 +14,7 @@ from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, t
 
 from proxy.forward import exchange, request_plan
 from proxy.forward.exchange import Exchange
+from proxy.forward.headers import CallEnd, answer_fields
 from proxy.retry.actions import Actions
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Dialect, Reads, Rule
@@ -358,3 +359,21 @@ async def test_an_answer_handed_on_in_a_cooldown_names_what_is_left_of_it(name: 
         assert retry_after[1] == milliseconds or 50_000 < int(retry_after[1] or 0) <= 60_000
         cooled = Outcome.PUSHBACK_TOO_LONG if len(seconds or "") == 40 else Outcome.COOLING
         assert front.observed.outcomes == [Outcome.PUSHBACK_TOO_LONG, cooled]
+
+
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        ({}, {}),
+        ({"retry-after": "Thu, 01 Jan 2099 00:00:00 GMT"}, {}),
+        ({"retry-after-ms": "9000"}, {}),
+        ({"retry-after": "9"}, {"Retry-After": "4"}),
+    ],
+)
+def test_an_answer_that_was_held_without_a_cooldown_gets_no_delay_that_its_upstream_did_not_name(
+    came: dict[str, str], told: dict[str, str]
+) -> None:
+    """It was held for 5.5 s, as for a place or until the process ended."""
+    end = CallEnd(Outcome.OVERLOADED, 1, grpc=False, status=503, held=5.5)
+    added = dict(answer_fields(policy("api"), MappingFields(list(came.items())), end).add)
+    assert {name: value for name, value in added.items() if name.startswith("Retry-After")} == told
