@@ -372,9 +372,9 @@ class Driver:
         ends = self.call.so_far.stream_ends(sending.reply)
         if not ends:
             return False
-        reader = EndReader(ends)
-        reader.see(SseReader().feed(decoded(sending.body, coding_of(sending.reply.fields))))
-        return reader.unfinished
+        reader, events = EndReader(ends), SseReader()
+        reader.see(events.feed(decoded(sending.body, coding_of(sending.reply.fields))))
+        return reader.unfinished and not reader.ends_with(events.cut_short())
 
     def _wait_in_silence(self, attempt: int) -> None:
         """Wait for the idle timeout of an answer that has begun and sends nothing more."""

@@ -121,6 +121,14 @@ class SseReader:
             and not (self._pieces or self._data or self._name or self._too_long)  # is_between_events
         )
 
+    def cut_short(self) -> bytes:
+        """The data of the event that is cut short if the stream ends here, without the blank line that would complete
+        the event; b"" if there is none.
+        """
+        name, _, value = b"".join(self._pieces).partition(b":")
+        last = [value.removeprefix(b" ")] if name == b"data" else []
+        return b"\n".join([*self._data, *last]) if not self._too_long else b""
+
     def _hold(self, rest: bytes) -> None:
         """Keep `rest`, the beginning of a line, until the rest of the line comes. Once the kept bytes exceed MOST,
         their event is skipped, and a stand-in is kept, so that the line is known not to be blank.

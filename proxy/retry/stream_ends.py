@@ -65,6 +65,12 @@ class EndReader:
         """Whether a stream that ends now lacks its last event."""
         return not self.ended and (self._known is not None or not self._any)
 
+    def ends_with(self, cut_short: bytes) -> bool:
+        """Whether a stream is complete though its last event was cut short (`SseReader.cut_short`), because that event
+        says nothing but that the stream is over.
+        """
+        return any(mark.is_all(cut_short) for mark in self._ends)
+
     def is_known(self) -> bool:
         """Whether an event that one of the packs knows has come. From then on it is clear which pack's stream this is,
         and only the last event matters.
@@ -131,13 +137,17 @@ class _Mark:
             document = event.document
             return isinstance(document, dict) and self._is_named(str(document.get("type", "")))
         if self._data:
-            return event.data.strip() == self._data
+            return self.is_all(event.data)
         if self._quick is None or self._quick.search(event.data) is None:
             return False
         for value in values_at(_json(event.data), self._path):  # noqa: SIM110  no generator in a compiled method
             if value is not None:
                 return True
         return False
+
+    def is_all(self, data: bytes) -> bool:
+        """Whether the mark is an event's whole data, and these bytes are it."""
+        return bool(self._data) and data.strip() == self._data
 
     def _is_named(self, name: str) -> bool:
         return name.startswith(self._name) if self._prefix else name == self._name

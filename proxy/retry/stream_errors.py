@@ -77,7 +77,8 @@ class StreamWatch:
     @property
     def unfinished(self) -> bool:
         """Whether a stream that ends now lacks its last event."""
-        return self.ends is not None and self.ends.unfinished
+        ends = self.ends
+        return ends is not None and ends.unfinished and not ends.ends_with(self._reader.cut_short())
 
     @property
     def is_between_events(self) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from proxy.retry.dialect import Classify, Dialect, EndMark, StreamEnds
+from proxy.retry.event_stream import SseReader
 from proxy.retry.facts import MappingFields, Reply, Request
 from proxy.retry.stream_ends import ends_of
+from proxy.retry.stream_errors import watch_for_errors
 
 ENDS = StreamEnds(ends=(EndMark(event="done"),), path=":stream")
 RULES = Classify(dialects=(Dialect("acme", stream_ends=ENDS),))
@@ -37,3 +39,46 @@ def test_an_error_has_no_end_that_a_pack_knows(status: int) -> None:
 )
 def test_any_other_answer_is_none_of_these_streams(path: str, fields: list[tuple[str, str]]) -> None:
     assert ends_of(RULES, asked_for(path), Reply(200, MappingFields(fields))) == ()
+
+
+CHAT = StreamEnds(
+    ends=(EndMark(data="[DONE]"), EndMark(present=("finish_reason",))),
+    known=(EndMark(present=("choices",)),),
+    path=":stream",
+)
+BEGUN = b'data: {"choices": []}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("last", "complete"),
+    [
+        (b"data: [DONE]\n\n", True),
+        (b"data: [DONE]\n", True),  # cut short by its end, but it says nothing else
+        (b"data: [DONE]", True),
+        (b"data:[DONE]\r", True),
+        (b"event: x\ndata: [DONE]", True),
+        (b"data: [DONE", False),
+        (b"[DONE]", False),
+        (b": [DONE]", False),
+        (b"data: more\ndata: [DONE]", False),
+        (b'data: {"finish_reason": "stop"}\n\n', True),
+        (b'data: {"finish_reason": "stop"}\n', False),  # clients drop this event, and what it says with it
+        (b"", False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_mark_that_is_all_of_its_event_ends_a_stream_without_a_blank_line_too(
+    last: bytes, complete: bool, size: int
+) -> None:
+    watch = watch_for_errors(Classify(), Reply(200, MappingFields(EVENTS)), (CHAT,))
+    assert watch is not None
+    stream = BEGUN + last
+    for at in range(0, len(stream), size):
+        watch.feed(stream[at : at + size])
+    assert watch.unfinished is not complete
+
+
+def test_an_event_that_is_too_long_is_not_remembered_as_cut_short() -> None:
+    reader = SseReader()
+    reader.feed(b"data: " + bytes(70_000) + b"\ndata: [DONE]")
+    assert reader.cut_short() == b""
