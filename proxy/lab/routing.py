@@ -19,7 +19,9 @@ from proxy.server.app_names import app_of, name_of, not_named
 from proxy.server.routing import may_be_a_pages
 from proxy.wire.authority import read_authority
 
-_ABSOLUTE = re.compile(r"(https?)://([^/?#]*)([^#]*)", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"(https?)://([^/?]*)(.*)", re.IGNORECASE)
+#: A character that no request line has within its target.
+_NO_TARGET = re.compile(r"[\x00-\x20\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
 
 
 def _choose(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chosen | RefusedCall:
+    if _NO_TARGET.search(ask.url):
+        return RefusedCall(Outcome.BAD_REQUEST, 400, "the request line is malformed")
+    if "#" in ask.url:
+        return RefusedCall(Outcome.BAD_REQUEST, 400, "the request target has a fragment")
     match = _ABSOLUTE.fullmatch(ask.url)
     if match is None:
         return _by_host_or_prefix(settings, ask, fields)
