@@ -290,16 +290,20 @@ class Payment:
         paid.
         """
         self.land(now)
+        self.give_back_tokens(now)
+        if self._hedge is not None:
+            hedges, at = self._hedge
+            hedges.give_back(at)
+            self._hedge = None
+
+    def give_back_tokens(self, now: float) -> None:
+        """Give back the tokens of rate buckets and of the adaptive limiter."""
         for gate in self._tokens:
             if type(gate) is Rates:
                 gate.give_back(now, 0.0 if self.estimate is None else self.estimate.price)
             else:
                 gate.give_back(now)
         self._tokens, self.estimate = (), None
-        if self._hedge is not None:
-            hedges, at = self._hedge
-            hedges.give_back(at)
-            self._hedge = None
 
 
 class Admission:
@@ -440,9 +444,20 @@ class Admission:
             at, no, why = self._ask_governor(now)
             if at > now:
                 self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
+                payment.give_back_tokens(now)
                 return at, no, why
         if self._cooled_since is not None:
             self._end_hold(now, self._cooled_since)
+        at, no, why = self._ask_later_gates(payment, now, first=first, waits=waits)
+        if at > now and self.cooled:
+            scope.governor.step_aside(self, now)
+        return at, no, why
+
+    def _ask_later_gates(
+        self, payment: Payment, now: float, *, first: bool, waits: bool
+    ) -> tuple[float, Outcome | None, str]:
+        """Ask the gates after the governor in turn. The arguments and the result are those of `ask`."""
+        scope = self.scope
         if scope.rate is not None:
             at = payment.pass_gate(scope.rate, self, now)
             if at > now:

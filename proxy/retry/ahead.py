@@ -51,7 +51,7 @@ class AheadLane(Lane):
         infinity if the lane moves the call's alarm when its turn comes (`retime`). `retries`, which other lanes need,
         is not used.
         """
-        if waiter in self._admitted:
+        if waiter in self._due.admitted:
             return now
         if waiter not in self.queue:
             if not self.queue and self._account.wait(_price_of(waiter), now, self._promised()) <= 0:
@@ -62,7 +62,7 @@ class AheadLane(Lane):
         if not self.limit.is_on:
             self.limit.return_slowly(now)
         self.release(now, asking=waiter)
-        if waiter in self._admitted:
+        if waiter in self._due.admitted:
             return now
         return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
 
@@ -114,7 +114,7 @@ class AheadLane(Lane):
     def _promised(self) -> Price:
         """The sum of the prices of the calls that the lane has let go, and whose attempts are not sent yet."""
         promised: Price = (0.0, 0.0, 0.0, 0.0)
-        for waiter in self._admitted:
+        for waiter in self._due.admitted:
             promised = _sum(promised, _price_of(waiter))
         return promised
 

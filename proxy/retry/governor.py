@@ -135,7 +135,7 @@ class Governor:
                 lane.leave(waiter, now)  # a call that one lane holds must not have a place in another
                 continue
             holds = lane.holds(now)
-            if not holds or not self._applies(holds, caller):
+            if not holds or not _applies(holds, caller):
                 if not holds and not lane.queue:
                     lane.ask(waiter, now)
                 continue
@@ -166,7 +166,7 @@ class Governor:
             holds = lane.holds(now)
             if not holds and lane in self._holding:  # its limit has just ended, since no call came for a while
                 self._look((lane,), now)
-            if holds and self._applies(holds, caller) and not lane.admits(waiter) and not lane.passes(now):
+            if holds and _applies(holds, caller) and not lane.admits(waiter) and not lane.passes(now):
                 if holds != "outage":
                     wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
                 else:
@@ -195,13 +195,6 @@ class Governor:
                 lane.leave(waiter, now)
             self._look(left, now)
 
-    @staticmethod
-    def _applies(holds: str, caller: Caller) -> bool:
-        """Whether this caller's calls may be held for this reason. `holds`: "cooldown", "limit" or "outage"."""
-        if holds == "outage":
-            return caller.outages
-        return caller.cools if holds == "cooldown" else caller.limits
-
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
         """Note that the waiter's attempt is being sent. Returns whether the attempt holds a place in any lane."""
         lanes = self._in.pop(waiter, ())
@@ -209,6 +202,13 @@ class Governor:
         if placed:
             self._in[attempt] = placed
         return bool(placed)
+
+    def step_aside(self, waiter: Waiter, now: float) -> None:
+        """Take back the places that the waiter was given, because another gate holds it; it keeps its turn."""
+        lanes = [lane for lane in self._in.get(waiter, ()) if not lane.is_ahead]
+        for lane in lanes:
+            lane.step_aside(waiter, now)
+        self._look(lanes, now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from all queues: it sends nothing."""
@@ -802,6 +802,13 @@ class Governor:
             for endpoint, traffic in self._traffics.items():
                 lane = self._lanes.get((endpoint, ALL_CALLERS))
                 traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+
+
+def _applies(holds: str, caller: Caller) -> bool:
+    """Whether this caller's calls may be held for this reason. `holds`: "cooldown", "limit" or "outage"."""
+    if holds == "outage":
+        return caller.outages
+    return caller.cools if holds == "cooldown" else caller.limits
 
 
 def _may_hold(lane: Lane, now: float) -> bool:

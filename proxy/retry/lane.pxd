@@ -30,7 +30,7 @@ cdef class Lane:
     cdef public bint may_probe
     cdef public dict queue
     cdef public object order
-    cdef public dict _admitted
+    cdef public object _due
     cdef public dict _taken
     cdef public long _before
     cdef public double _well
@@ -60,6 +60,8 @@ cdef class Lane:
     cpdef bint is_over(self, double now) except -1
     cpdef str holds(self, double now)
     cpdef bint passes(self, double now) except -1
+    cpdef step_aside(self, waiter, double now)
+    cpdef bint _takes_turn(self, waiter, double now) except -1
     cpdef bint admits(self, waiter) except -1
     cpdef bint has(self, waiter) except -1
     cpdef put_first(self, waiter, double now)
@@ -79,9 +81,7 @@ cdef class Lane:
     @cython.locals(limit=Limit)
     cpdef _end_limit(self, double now)
     cpdef end_limit(self, double now)
-    cpdef _admit_all(self, double now)
     cpdef double _next(self, double now) except? -1
-    cpdef _retime_all(self, double now)
     cpdef _expire(self, double now)
     cpdef _occupy(self, holder, double now)
     cpdef _vacate(self, holder)

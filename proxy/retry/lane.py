@@ -12,14 +12,18 @@ A lane is kept for each endpoint, and for those of its callers that share a cred
 Law: a place is in use or free, and is free again when the head of its attempt's answer has come, when the attempt has
 ended, or `place_seconds` after the place was taken. Every held call has an alarm: the first in the queue for the next
 moment at which it may be sent; each other call is retimed when it moves up. No call is overtaken.
+
+A call whose turn has come, and which another gate then holds (the operator's rate), steps aside: it keeps its turn, and
+has no place (`proxy.retry.due_calls`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
+from proxy.retry.due_calls import DueCalls
 from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.fleet_lane import FleetLane
 from proxy.retry.limit import Limit
@@ -56,9 +60,9 @@ class Lane:
     #: Whether its calls wait for what answers say is left of the upstream's limits (`proxy.retry.ahead`).
     is_ahead = False
     __slots__ = (
-        "_admitted", "_before", "_starter", "_taken", "_walks", "_well", "begun", "delay", "elsewhere",
-        "fleet", "lasts", "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue",
-        "share", "status", "traffic", "until", "usual_time",
+        "_before", "_due", "_starter", "_taken", "_walks", "_well", "begun", "delay", "elsewhere", "fleet", "lasts",
+        "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue", "share", "status",
+        "traffic", "until", "usual_time",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -80,7 +84,7 @@ class Lane:
         self.may_probe = True
         self.queue: dict[Waiter, float] = {}
         self.order: FairOrder | None = None  # of the calls of several apps
-        self._admitted: dict[Waiter, None] = {}  # calls that were given a place, and are not sent yet
+        self._due = DueCalls()  # calls whose turn has come, and which are not sent yet
         self._taken: dict[object, float] = {}  # who has a place (a call, then its attempt), and since when
         self._before = 0  # attempts under way from before the limit began, which have no place
         self._well = -_NEVER  # when a call was served last, or the first cooldown began
@@ -104,12 +108,12 @@ class Lane:
             self._starter.named_until = now + delay
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
-            # calls that have a place, but are not sent yet, are held once more, before all others
-            back, self._admitted = list(self._admitted), {}
+            # calls whose turn had come, but which are not sent yet, are held once more, before all others
+            back = self._due.take_all()
             for waiter in back:
                 self._vacate(waiter)
             self.queue = {**dict.fromkeys(back, now), **self.queue}
-        self._retime_all(now)
+        retime_all(self.queue, now)
         return new
 
     def _begin(self, status: int, delay: float, sent: float, now: float) -> bool:
@@ -163,7 +167,7 @@ class Lane:
         """The number of the fleet's places that this process could use after a cooldown: those that it has, and one for
         each call that waits here.
         """
-        return len(self._taken) + len(self.queue) if self.limit.returns else 0
+        return len(self._taken) + len(self.queue) + bool(self._due.aside) if self.limit.returns else 0
 
     def limit_elsewhere(
         self, places: float, share: float, threshold: float, busy: bool, holds: bool, now: float
@@ -281,7 +285,7 @@ class Lane:
         ask again.
         """
         self.outage.forget()
-        self._retime_all(now)
+        retime_all(self.queue, now)
 
     def time_probe(self, now: float, other: Lane, out: int = 0) -> None:
         """Time the outage's next probe by another endpoint (`other`: its lane): at another time than that of the
@@ -361,17 +365,17 @@ class Lane:
         be moved when its turn comes. `retries`: the call has made an attempt; an outage does not delay it if no other
         call is held.
         """
-        if waiter in self._admitted:
+        if waiter in self._due.admitted:
             return now
         starter = self._starter
         if waiter is starter.waiter and self.share >= 1 and starter.may_go(now, self.until):
             starter.waiter = None  # its own attempt was given the delay in force, so it does not queue
-            self._admitted[waiter] = None
+            self._due.admitted[waiter] = None
             self._occupy(waiter, now)
             return now
         if self.outage.is_on and not self.outage.is_known(now):
             self.outage.forget()
-        if self.is_over(now):
+        if self.is_over(now) or (waiter in self._due.aside and self._takes_turn(waiter, now)):
             return now
         if waiter is starter.waiter:  # a longer delay was named meanwhile: the starter is held too, before the others
             starter.waiter = None
@@ -395,19 +399,46 @@ class Lane:
                     wait_of=partial(_wait_behind, left, self.limit, now, self._own_share),
                 )
         self.release(now, asking=waiter)
-        if waiter in self._admitted:
+        if waiter in self._due.admitted:
             return now
         if self.fleet is not None:
             self.fleet.held(now)
         return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
 
+    def step_aside(self, waiter: Waiter, now: float) -> None:
+        """Take back the place that this call was given, because another gate holds the call. It keeps its turn: when it
+        asks again, it goes before those in the queue. The probe of an outage stays what it is.
+        """
+        if waiter not in self._due.admitted or waiter is self.outage.probe:
+            return
+        self._due.step_aside(waiter)
+        self._vacate(waiter)
+        self.limit.pace.not_sent()
+        self.release(now)
+
+    def _takes_turn(self, waiter: Waiter, now: float) -> bool:
+        """Whether this call, which stepped aside, gets a place now. If not, all calls that did go back to the head of
+        the queue; the others of them ask again, so that they leave the queue of the gate that held them.
+        """
+        if now >= self.until and not self.outage.is_on and self.free(now) >= 1 and now >= self.limit.pace.next_at:
+            self._due.admitted[waiter] = None
+            self._occupy(waiter, now)
+            self.limit.pace.sent(now, len(self.queue))
+            return True
+        back = self._due.recall()
+        self._walks.end()
+        self.queue = {**dict.fromkeys(back, now), **self.queue}
+        del back[waiter]
+        retime_all(back, now)
+        return False
+
     def admits(self, waiter: Waiter) -> bool:
-        """Whether the waiter has been given a place, and is not sent yet."""
-        return waiter in self._admitted
+        """Whether the waiter's turn has come, and it is not sent yet."""
+        return waiter in self._due
 
     def has(self, waiter: Waiter) -> bool:
-        """Whether the waiter is in the queue, or has a place."""
-        return waiter in self.queue or waiter in self._taken or waiter in self._admitted
+        """Whether the waiter is in the queue, has a place, or has stepped aside."""
+        return waiter in self.queue or waiter in self._taken or waiter in self._due
 
     def put_first(self, waiter: Waiter, now: float) -> None:
         """Put a call at the head of the queue, because its attempt was a probe, and may be sent again."""
@@ -415,9 +446,10 @@ class Lane:
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
         """Note that the waiter's attempt is being sent. Returns whether it has a place."""
-        self._admitted.pop(waiter, None)
         if self.outage.probe is waiter:
             self.outage.probes(attempt)
+        if self._due.sent(waiter) and self.queue:
+            self.release(now)
         since = self._taken.pop(waiter, None)
         if since is None:
             return False
@@ -479,7 +511,7 @@ class Lane:
             self.outage.probe_ended(now, lost=False)
         if self.queue.pop(waiter, None) is not None:
             self._walks.left(waiter)
-        self._admitted.pop(waiter, None)
+        self._due.leave(waiter)
         self._vacate(waiter)
         self.release(now)
 
@@ -557,6 +589,8 @@ class Lane:
             self._end_limit(now)
 
     def _release(self, now: float, asking: Waiter | None) -> None:
+        if self._due.block:
+            return
         free, limit = self.free(now), self.limit
         order = self.order if self.fleet is None else None
         by_chance = limit.evidence.by_chance
@@ -584,7 +618,7 @@ class Lane:
         if self.order is not None:
             leave_first(self.order, waiter, self.queue)
         self.limit.held(self.queue.pop(waiter), now)
-        self._admitted[waiter] = None
+        self._due.admitted[waiter] = None
         self._occupy(waiter, now)
         if waiter is not asking:
             waiter.retime(now)
@@ -608,17 +642,13 @@ class Lane:
         self.limit_share, self.limited_elsewhere = _NEVER, False
         if self.fleet is not None:
             self.fleet.limit_over(now)
-            self._admit_all(now)
+            every = list(self.queue)
+            self.queue.clear()
+            self._due.admitted.update(dict.fromkeys(every))
+            retime_all(every, now)
         elif self.queue:
             self.limit.drain(len(self.queue), now)
             self.release(now)
-
-    def _admit_all(self, now: float) -> None:
-        """Send all calls that are held."""
-        for waiter in list(self.queue):
-            del self.queue[waiter]
-            self._admitted[waiter] = None
-            waiter.retime(now)
 
     def _next(self, now: float) -> float:
         """The time at which the first call in the queue may be sent, unless a place becomes free sooner or the delay
@@ -630,6 +660,8 @@ class Lane:
             if self.outage.probe is not None or not self.may_probe:
                 return _NEVER
             return max(self.outage.probe_at, math.nextafter(now, _NEVER))
+        if self._due.block:
+            return _NEVER
         has_none = not self._taken and self._own_share < _NEVER
         if has_none and (self.limit.returns or (not self._before and self.free(now) < 1)):
             return _NEVER  # other machines have the places; this process is given its share later
@@ -639,13 +671,6 @@ class Lane:
         if not self._taken and self._before:
             since = self.limit.begun
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
-
-    def _retime_all(self, now: float) -> None:
-        """Have each held call ask again at once, so that a call which would now have to wait for too long is
-        refused.
-        """
-        for waiter in list(self.queue):
-            waiter.retime(now)
 
     def _expire(self, now: float) -> None:
         """Take back the places of attempts that have been under way for too long."""
@@ -665,6 +690,12 @@ class Lane:
     def _forget_places(self) -> None:
         self._taken.clear()
         self._before = 0
+
+
+def retime_all(calls: Iterable[Waiter], now: float) -> None:
+    """Have each of these calls ask again at once, so that one which would now have to wait for too long is refused."""
+    for waiter in list(calls):
+        waiter.retime(now)
 
 
 def _wait_behind(left: float, limit: Limit, now: float, share: float, before: int) -> float:

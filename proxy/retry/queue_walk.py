@@ -1,8 +1,8 @@
 """Walks along a queue of held calls, which work out for each call when its turn comes.
 
 When an upstream names a delay, all calls that it holds ask again how long they wait, one after the other and in the
-order of the queue (`Lane._retime_all`). Each answer depends on the calls before the one that asks. A walk goes on where
-the call before stopped, so that a thousand calls take a thousand steps instead of half a million.
+order of the queue (`retime_all` in `proxy.retry.lane`). Each answer depends on the calls before the one that asks. A
+walk goes on where the call before stopped, so that a thousand calls take a thousand steps instead of half a million.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ cdef class Spacing:
     cpdef drain(self, double at)
     cpdef _begin(self, double base, double stays)
     cpdef sent(self, double now, long waiting)
+    cpdef not_sent(self)
     cpdef _count(self, long waiting, double now)
     cpdef bint _is_enough(self, long waiting) except -1
     cpdef _grow(self, double seconds)

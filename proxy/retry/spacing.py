@@ -181,6 +181,12 @@ class Spacing:
             self._grow((1.0 if stays else 1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
         self.next_at = max(now, self.next_at) + 1.0 / self.rate
 
+    def not_sent(self) -> None:
+        """Note that the attempt which was to be sent is not: the next may go at once."""
+        if self.rate:
+            self.next_at -= 1.0 / self.rate
+            self.sendings -= 1
+
     def _count(self, waiting: int, now: float) -> None:
         """Count the calls that have come since the last sending; `waiting` calls wait after this one."""
         seconds = now - self._counted_at

@@ -23,7 +23,13 @@ ends = st.one_of(
     st.tuples(st.sampled_from([429, 503]), times, st.sampled_from([0.5, 1.0, 3.0])),
 )
 callers = st.fixed_dictionaries(
-    {"at": times, "end": ends, "gone": st.one_of(st.none(), st.none(), times), "again": st.booleans()}
+    {
+        "at": times,
+        "end": ends,
+        "gone": st.one_of(st.none(), st.none(), times),
+        "again": st.booleans(),
+        "aside": st.one_of(st.none(), st.none(), times),  # another gate holds it for so long when its turn has come
+    }
 )
 
 
@@ -35,6 +41,8 @@ class Caller:
         self.alarm = math.inf
         self.came = self.sent_at = self.held = math.nan
         self.state, self.began = "new", False
+        self.aside: float | None = spec.get("aside")
+        self.stepped = False  # aside
 
     def come(self) -> None:
         self.came, self.state = self.play.clock.now, "held"
@@ -46,7 +54,13 @@ class Caller:
             self.go()
             return
         at = gate.ask(self, now)
-        if at <= now:
+        if at <= now and self.aside and gate.has(self):
+            gate.step_aside(self, now)
+            assert self not in gate._taken or gate.outage.probe is self
+            self.retime(now + self.aside)
+            self.aside, self.stepped = None, True
+            self.play.check()
+        elif at <= now:
             self.play.went(self)
             self.go()
         elif now >= self.came + HOLD - 1e-9 or now + gate.wait_of(self, now) > self.came + HOLD:
@@ -116,8 +130,8 @@ class Play:
         assert now - caller.came <= HOLD + 1e-9, "nobody is held for longer than that"
         if caller.began:
             return  # it met the word in force, and has the first place
-        ahead = [other.number for other in self.gate.queue if isinstance(other, Caller) and other.came < caller.came]
-        assert not ahead, "in order of arrival"
+        held = [other for other in self.gate.queue if isinstance(other, Caller) and not other.stepped]
+        assert not [other.number for other in held if other.came < caller.came], "in order of arrival"
 
     def check(self) -> None:
         gate, now = self.gate, self.clock.now
@@ -125,12 +139,13 @@ class Play:
         assert gate.limit.most >= 1
         if gate.queue and now >= gate.until:
             alarms = [caller.alarm for caller in self.callers if caller.state == "held" and caller in gate.queue]
-            assert gate._admitted or gate._taken or min(alarms) < math.inf
+            assert gate._due.admitted or gate._taken or gate._due.aside or min(alarms) < math.inf
 
     def run(self) -> None:
         self.clock.run()
         assert not self.gate.queue, "nobody is stranded"
-        assert not self.gate._admitted
+        assert not self.gate._due.admitted
+        assert not self.gate._due.aside
         assert {caller.state for caller in self.callers} <= {"done", "gone", "refused", "flying"}
         for caller in self.callers:
             if caller.state == "flying":
@@ -174,7 +189,7 @@ def held(count: int, *, until: float = 2.0) -> tuple[Lane, list[Still]]:
 def go(gate: Lane, waiting: list[Still], now: float) -> list[Still]:
     """Those that go now, of those that wait."""
     gone = [each for each in waiting if each in gate.queue and gate.ask(each, now) == now]
-    gone += [each for each in waiting if each in gate._admitted and each not in gone]
+    gone += [each for each in waiting if each in gate._due.admitted and each not in gone]
     for each in gone:
         gate.sent(each, each, now)
     return gone
@@ -268,6 +283,97 @@ def test_a_cooldown_that_begins_under_a_limit_lets_none_wait_for_ever() -> None:
     fleets.limit._begin(3.0, 3.0, 1.0)
     assert fleets.start(2.0, 503, 1.5, 2.0)
     assert fleets.limit.returns  # the fleet gives the first place
+
+
+# -- calls that another gate holds ----------
+
+
+def limit_of(count: int, waiting: int) -> tuple[Lane, list[Still]]:
+    """A lane with a limit of so many places, all of them free, and calls that come to it at 1 s."""
+    gate, calls = Lane(Traffic()), [Still() for _ in range(waiting)]
+    gate.lasts = True
+    gate.limit._begin(float(count), float(count), 1.0)
+    for call in calls:
+        gate.ask(call, 1.0)
+    return gate, calls
+
+
+def test_a_call_that_another_gate_holds_has_no_place_and_keeps_its_turn() -> None:
+    gate, (first, second, third) = limit_of(1, 3)
+    gate.step_aside(first, 1.0)
+    assert (gate.in_use(), gate.free(1.0)) == (0, 1)
+    assert gate.admits(first)
+    assert gate.ask(second, 1.0) == math.inf, "the turn is another's"
+    assert gate.ask(first, 2.0) == 2.0
+    gate.step_aside(first, 2.0)  # the other gate gave what it had to another worker
+    assert gate.ask(first, 3.0) == 3.0
+    assert gate.sent(first, first, 3.0)
+    assert gate.in_use() == 1
+    gate.landed(first, 3.0, 3.1, well=False)
+    assert gate.admits(second)
+    assert not gate.admits(third)
+
+
+def test_calls_that_stepped_aside_return_together_and_in_their_order_if_there_is_no_place() -> None:
+    gate, calls = limit_of(3, 5)
+    for call in calls[:3]:
+        gate.step_aside(call, 1.0)
+    assert list(gate) == calls[3:]
+    other = Still()
+    gate._occupy(other, 1.5)
+    gate.limit.most = 1.0
+    assert gate.ask(calls[0], 2.0) > 2.0
+    assert list(gate) == calls
+    gate.free_place(other, 1.5, 2.1)
+    gate.release(2.1)
+    assert [gate.admits(call) for call in calls] == [True, False, False, False, False]
+
+
+def test_few_calls_step_aside_after_one_found_no_place_and_more_with_each_that_is_sent() -> None:
+    gate, calls = limit_of(1, 20)
+    now, most = 1.0, []
+    while gate.queue:
+        while gate._due.admitted:
+            gate.step_aside(next(iter(gate._due.admitted)), now)
+        most.append(len(gate._due.aside))
+        now += 0.1
+        assert gate.ask(calls[0], now) == now
+        gate.sent(calls[0], calls[0], now)
+        gate.landed(calls.pop(0), now, now, well=False)
+    assert most[:4] == [1, 2, 4, 8]
+    gate._occupy(Still(), now)
+    assert gate.ask(calls[0], now) > now
+    assert gate._due._most == 1
+
+
+def test_a_place_that_a_call_gives_up_for_another_gate_does_not_use_the_pace_up() -> None:
+    gate, (first, second) = limit_of(2, 0)[0], (Still(), Still())
+    gate.limit.pace.slow_down(1.0)
+    assert gate.ask(first, 1.0) == 1.0
+    assert gate.limit.pace.next_at == 2.0
+    gate.step_aside(first, 1.0)
+    assert gate.limit.pace.next_at == 1.0
+    assert gate.ask(first, 1.5) == 1.5
+    gate.sent(first, first, 1.5)
+    assert gate.ask(second, 1.6) == 2.5
+
+
+def test_a_delay_that_is_named_meanwhile_holds_calls_that_stepped_aside_before_all_others() -> None:
+    gate, calls = limit_of(2, 4)
+    gate.step_aside(calls[0], 1.0)
+    assert gate.start(3.0, 503, 0.5, 2.0)
+    assert list(gate) == calls
+    assert (gate.in_use(), gate.ask(calls[0], 2.0)) == (0, 5.0)
+
+
+def test_a_probe_that_another_gate_holds_stays_the_probe() -> None:
+    gate, probe, other = out(), Still(), Still()
+    assert gate.ask(probe, 11.01) == 11.1
+    assert gate.ask(other, 11.05) == math.inf
+    assert gate.ask(probe, 11.1) == 11.1
+    gate.step_aside(probe, 11.1)
+    assert gate.ask(other, 11.5) == math.inf
+    assert gate.ask(probe, 12.0) == 12.0
 
 
 # -- outages ----------

@@ -11,9 +11,10 @@ from proxy.retry.actions import Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
+from proxy.retry.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.states import Next
+from proxy.retry.token_bucket import TokenGate
 
 POLICY = Policy(
     "u",
@@ -64,3 +65,37 @@ def test_a_retry_that_can_not_be_paid_leaves_the_waiting_room() -> None:
     assert next_attempt.env.waiting.waiting == 0
     assert isinstance(next_attempt.pay_for(Next(due=1.0, price=500.0), 0.0), Next)
     assert next_attempt.env.waiting.waiting == 1
+
+
+def test_a_call_that_waits_for_the_rate_holds_no_place_under_the_limit() -> None:
+    registry = Registry()
+    policy = replace(POLICY, rate=BucketRef(RateSpec(rate=10.0, burst=1.0)), limit=AutoLimit())
+    first, second, third = (Playbook(policy, registry=registry) for _ in range(3))
+    governor = first.scope.governor
+    lane = governor.first
+    lane.lasts = True
+    lane.limit._begin(2.0, 2.0, 0.0)
+    governor._look((lane,), 0.0)
+    assert first >> start() << Launch(1)
+    assert second >> start() << WakeAt(0.1)
+    assert (second.call.so_far.next_attempt.gates().held_by, lane.in_use()) == ("rate", 1)
+    assert third >> start() << WakeAt(20.0)
+    assert third.call.so_far.next_attempt.gates().held_by == "limit", "it is the second's turn"
+    assert second >> wake(0.1) << Launch(1)
+    assert lane.in_use() == 2
+
+
+def test_a_call_that_the_governor_holds_anew_gives_the_token_of_the_rate_back() -> None:
+    registry = Registry()
+    policy = replace(POLICY, rate=BucketRef(RateSpec(rate=0.1, burst=2.0)), concurrency=Concurrency(max=1))
+    first, second = Playbook(policy, registry=registry), Playbook(policy, registry=registry)
+    assert first >> start() << Launch(1) >> reply(1, 200, at=0.1) << Deliver(1, Outcome.SUCCESS)
+    assert second >> start(0.1) << WakeAt(30.1)
+    gate, governor = first.scope.rate, first.scope.governor
+    assert isinstance(gate, TokenGate)
+    assert second.call.so_far.next_attempt.gates().held_by == "concurrency"
+    assert gate.bucket.level(0.1) < 0.1
+    governor.first.start(5.0, 503, 0.1, 0.2)
+    governor._look((governor.first,), 0.2)
+    assert second >> wake(0.2) << WakeAt(5.2)
+    assert gate.bucket.level(0.2) > 1.0

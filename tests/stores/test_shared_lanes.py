@@ -95,6 +95,22 @@ def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
     assert not other.governor.holds(20.0)
 
 
+def test_a_call_that_another_gate_holds_leaves_its_place_to_other_workers(memory: Memory) -> None:
+    one, other = workers(memory)
+    mine, theirs = Waiting(), Waiting()
+    one.pushback(503, 2.0, 10.0)
+    assert one.ask(mine, 10.0) == 12.0
+    assert other.ask(theirs, 10.0) == 12.0
+    assert one.ask(mine, 12.0) == 12.0  # the only place
+    assert other.ask(theirs, 12.0) > 12.0
+    one.governor.step_aside(mine, 12.0)
+    assert other.ask(theirs, 12.01) == 12.01
+    sent = other.sends(theirs, 12.01)
+    assert one.ask(mine, 12.02) > 12.02  # it has its turn, and no place
+    other.answered(sent, 12.1)
+    assert one.ask(mine, 12.1) == 12.1
+
+
 # -- outages ----------
 
 
@@ -233,7 +249,7 @@ def test_what_is_sent_while_all_is_well_takes_no_lock(memory: Memory, monkeypatc
 def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     """A new attribute has to be decided on: `SharedLane.state` has it, or it is named here."""
     own = {
-        *("_admitted", "_starter", "_taken", "_walks", "elsewhere", "name", "order", "queue"),
+        *("_due", "_starter", "_taken", "_walks", "elsewhere", "name", "order", "queue"),
         *("traffic", "limit", "outage", "fleet", "limit_share", "limited_elsewhere", "may_probe", "share"),
     }
     taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from proxy.retry.answer_times import AnswerTimes
-from proxy.retry.lane import Lane
+from proxy.retry.lane import Lane, retime_all
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
 from proxy.retry.spacing import Spacing
@@ -163,6 +163,7 @@ class SharedLane(Lane):
     late_wait = shared(0)(Lane.late_wait)
     passes = shared(0)(Lane.passes)
     put_first = shared(1)(Lane.put_first)
+    step_aside = shared(1)(Lane.step_aside)
     leave = shared(1)(Lane.leave)
     wait_of = shared(1)(Lane.wait_of)
     free = shared(0)(Lane.free)
@@ -291,7 +292,7 @@ class SharedLane(Lane):
             self.limit_share, self.limited_elsewhere = _NEVER, False
             limit.evidence.skip(now)
         if self._seen != self.begun:  # another worker's pushback, or its outage is over: all calls here ask again
-            self._retime_all(now)
+            retime_all(self.queue, now)
 
     def finish(self, now: float) -> bool:
         """Finish an operation on the lane: note in its scope until when the lane may hold calls. Returns False if that
