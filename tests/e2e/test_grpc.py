@@ -166,21 +166,21 @@ upstreams:
       methodConfig:
         - name: [{{service: acme.Echo, method: echo}}]
           retryPolicy:
-            {{maxAttempts: 2, initialBackoff: 0.02s, maxBackoff: 1s, backoffMultiplier: 1, perAttemptRecvTimeout: 0.5s}}
+            {{maxAttempts: 5, initialBackoff: 0.02s, maxBackoff: 1s, backoffMultiplier: 1, perAttemptRecvTimeout: 0.5s}}
 """
 
 
 async def test_an_attempt_that_its_recv_timeout_ended_is_retried(server: GrpcServer, tmp_path: Path) -> None:
     async with Redrive(tmp_path, RECV_TIMEOUT.format(port=server.port)) as redrive:
         app = App(redrive)
-        error = await failure(lambda: app.echo(key="last", silent=2, timeout=60))
+        error = await failure(lambda: app.echo(key="last", silent=5, timeout=60))
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         line = await redrive.call()
         ends = [(each["fault"], each["decision"]) for each in line["history"]]
-        assert ends == [("attempt_timeout", "retried"), ("attempt_timeout", "attempts_exhausted")]
-        assert len(server.seen("last")) == 2
+        assert ends == [("attempt_timeout", "retried")] * 4 + [("attempt_timeout", "attempts_exhausted")]
+        assert len(server.seen("last")) == 5
         assert (await blocking(lambda: app.echo(key="one", silent=1, timeout=60)))[0] == b"hello"
-        assert len(server.seen("one")) == 2
+        assert len(server.seen("one")) >= 2  # more on a machine that takes longer than half a second to answer
         await blocking(app.channel.close)
 
 

@@ -60,10 +60,10 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
         with self._lock:
             return list(self._seen[key])
 
-    def wait_for(self, key: str) -> None:
-        """Block until a call with this key has arrived."""
+    def wait_for(self, key: str, attempts: int = 1) -> None:
+        """Block until so many attempts of the calls with this key have arrived."""
         with self._lock:
-            assert self._lock.wait_for(lambda: self._seen[key], 10)
+            assert self._lock.wait_for(lambda: len(self._seen[key]) >= attempts, 60)
 
     def service(self, details: Any) -> Any:
         one = grpc.unary_unary_rpc_method_handler
