@@ -44,6 +44,118 @@ _KNOWN = 120.0
 _FORGOTTEN = 600.0
 
 
+class Batch:
+    """The attempts that were sent at once, in order, and how each of them ended. `is_test`: they are a test that was
+    not read yet; `begun`: when the first of them was sent (seconds on the callers' clock), minus infinity if none is
+    taken up.
+    """
+
+    __slots__ = ("_ends", "_numbers", "begun", "is_test")
+
+    def __init__(self, *, is_test: bool, begun: float = -_NEVER) -> None:
+        self.is_test, self.begun = is_test, begun
+        self._numbers: dict[object, int] = {}  # of the attempts that are under way
+        self._ends: list[str] = []  # how each attempt ended: "served", "refused", "" while that is not known
+
+    def close(self) -> None:
+        """Take up no further attempts. The ends of those that were sent are still noted, but they are no test."""
+        self.begun, self.is_test = -_NEVER, False
+
+    def sent(self, attempt: object, now: float) -> None:
+        """Take up an attempt that is sent, if it follows the first one at once."""
+        if now - self.begun <= _AT_ONCE_WITHIN and len(self._ends) < _LOOKED_AT:
+            self._numbers[attempt] = len(self._ends)
+            self._ends.append("")
+
+    def ended(self, attempt: object, *, refused: bool) -> bool:
+        """Note how an attempt ended. Returns whether it is one of these attempts."""
+        number = self._numbers.pop(attempt, None)
+        if number is None:
+            return False
+        self._ends[number] = "refused" if refused else "served"
+        return True
+
+    def since_refused(self) -> list[str]:
+        """The ends of the attempts from the first one that was refused on."""
+        return self._ends[self._ends.index("refused") :] if "refused" in self._ends else []
+
+    @property
+    def is_mostly_served(self) -> bool:
+        """Whether most of the attempts have been served; also True if there are none."""
+        return self._ends.count("served") >= _MOSTLY * len(self._ends)
+
+    @property
+    def is_mostly_refused(self) -> bool:
+        """Whether so many attempts have been refused that it is hardly chance."""
+        since = self.since_refused()
+        refused = since.count("refused")
+        is_most = len(since) - refused < _FEW * len(since) or refused > _MOST * len(self._ends)
+        return refused >= _REFUSED and is_most
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+
+class TestSchedule:
+    """After how many cooldowns in a row, each after few served attempts, the next test is made."""
+
+    __slots__ = ("_cooldowns", "_first_refused", "_least", "_mistaken_at", "_serves", "_wanted")
+
+    def __init__(self) -> None:
+        self._cooldowns = 0
+        self._first_refused = False  # in a cooldown of these, the first attempt after the delay before was refused
+        self._serves = False  # an attempt was served since the last cooldown began
+        self._wanted = _COOLDOWNS  # how many cooldowns it takes now; at first, and after chance was shown,
+        self._least = _COOLDOWNS  # it takes so many: more after mistakes,
+        self._mistaken_at = -_NEVER  # the latest of which was found then
+
+    def attempt_served(self) -> None:
+        """Note that an attempt was served."""
+        self._serves = True
+
+    def cooldown(self, served: float) -> None:
+        """Count a cooldown that begins after `served` attempts since the one before."""
+        if served >= _MANY:
+            self.restart()
+        elif self._serves:
+            self._cooldowns += 1
+        else:
+            self._first_refused = True
+        self._serves = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a test is to be made after the cooldown that was counted last."""
+        return self._cooldowns >= self._wanted * (1 if self._first_refused else _UNLESS_FIRST)
+
+    def restart(self) -> None:
+        """Count cooldowns from zero."""
+        self._cooldowns, self._first_refused = 0, False
+
+    def some_shown(self) -> None:
+        """Make the next test soon: the last one showed some chance, but too little to know."""
+        self._wanted = max(1, self._least // _COOLDOWNS)
+
+    def none_shown(self) -> None:
+        """Make the next test half as soon: the last one showed no chance."""
+        self._wanted = min(_COOLDOWNS_MOST, 2 * max(_COOLDOWNS, self._wanted))
+
+    def chance_shown(self, now: float) -> None:
+        """Make the next test, if one is needed again, as soon as the first."""
+        self._wanted = self._least_now(now)
+
+    def mistaken(self, now: float) -> None:
+        """Make tests half as soon from now on, because it was a mistake to take refusals for chance."""
+        self._least = self._wanted = min(_COOLDOWNS_MOST, 2 * self._least_now(now))
+        self._mistaken_at = now
+
+    def _least_now(self, now: float) -> int:
+        """The cooldowns in a row before the first test: three, unless there was a mistake lately."""
+        if now - self._mistaken_at > _FORGOTTEN:
+            self._least = _COOLDOWNS
+        return self._least
+
+
 class DelaysByChance:
     """The test of one lane. Times are seconds on the callers' clock. `at_once`: how many calls may return at once when
     the delay is over, beside those that the limit allows. `was_tested`: the attempt that was refused last was part of a
@@ -51,24 +163,17 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_came", "_cooldowns", "_ends", "_first_at", "_first_refused", "_is_test", "_known_until", "_least",
-        "_mistaken_at", "_numbers", "_opens_at", "_served", "_serves", "_together", "_wanted", "at_once", "was_tested",
+        "_batch", "_came", "_known_until", "_opens_at", "_schedule", "_served", "_together", "at_once", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._cooldowns, self._wanted = 0, _COOLDOWNS
-        self._first_refused = False  # in a cooldown of these, the first attempt after the delay before was refused
-        self._least = _COOLDOWNS  # the cooldowns in a row before the first test; more after mistakes,
-        self._mistaken_at = -_NEVER  # the latest of which was found then
+        self._schedule = TestSchedule()
+        self._batch = Batch(is_test=False)  # the latest attempts that were sent at once;
+        self._opens_at = _NEVER  # the first that is sent from then on begins the next batch
+        self._served = 0  # how many were served after a refused one in the tests before
         self._known_until = -_NEVER
         self._together = _TOGETHER  # how many calls return at once while it is known
-        self._opens_at = self._first_at = _NEVER  # when calls may return, and when the first of them did
-        self._numbers: dict[object, int] = {}  # of the attempts that were sent at once and are under way
-        self._ends: list[str] = []  # how each of those ended: "served", "refused", "" while that is not known
         self._came = 0  # the calls that came since the last cooldown began
-        self._serves = False  # an attempt was served since the last cooldown began
-        self._served = 0  # how many were served after a refused one in the tests before
-        self._is_test = False  # the attempts that were sent at once are a test
         self.at_once = 0
         self.was_tested = False
 
@@ -76,114 +181,92 @@ class DelaysByChance:
         """Whether delays are known to be named by chance."""
         return now < self._known_until
 
+    @property
+    def together(self) -> float:
+        """How many calls may return at once while delays are known to be named by chance; infinity for all."""
+        return self._together if self._together < _LOOKED_AT else _NEVER
+
+    # -- cooldowns, and the calls that they hold ----------------------------------------------------------------------
+
     def cooldown(self, served: float, until: float, now: float) -> None:
         """Note that a cooldown begins, after `served` attempts since the one before (infinity if nothing was held); its
         delay is over at `until`. Some calls may then be to return at once, as a test (`at_once`).
         """
         self.at_once = self._came = 0
-        if self.holds(now):  # attempts of the last batch are still counted, one of which began this cooldown
-            self._count_from(until)
+        if self.holds(now):
+            self._batch.close()  # one of its attempts began this cooldown, and the ends of others are still to come
+            self._opens_at = until
             return
-        if served >= _MANY:
-            self._cooldowns, self._first_refused = 0, False
-        elif self._serves:
-            self._cooldowns += 1
-        else:
-            self._first_refused = True
-        self._serves = False
-        if not self._is_read(now) or self._cooldowns < self._wanted * (1 if self._first_refused else _UNLESS_FIRST):
-            return
-        self._cooldowns, self._first_refused = 0, False
-        self._count_from(until)
-        self._clear()
-        self.at_once, self._is_test = AT_ONCE, True
+        self._schedule.cooldown(served)
+        if self._is_read(now) and self._schedule.is_due:
+            self._schedule.restart()
+            self._batch, self._opens_at, self.at_once = Batch(is_test=True), until, AT_ONCE
 
-    def _is_read(self, now: float) -> bool:
-        """Whether the attempts of the test before have ended, so that another one may begin; its result is noted."""
-        if not self._is_test:
-            return True
-        after = self._after()
-        if "" in after and now - self._first_at < _LONGEST:
-            return False
-        served = after.count("served")
-        if served and self._is_mostly_served():
-            self._served, self._wanted = self._served + served, max(1, self._least // _COOLDOWNS)
-        elif len(after) > 1:
-            self._served, self._wanted = 0, min(_COOLDOWNS_MOST, 2 * max(_COOLDOWNS, self._wanted))
-        self._is_test = False
-        return True
-
-    def _after(self) -> list[str]:
-        """The ends of the attempts that were sent at once, from the first one that was refused on."""
-        ends = self._ends
-        return ends[ends.index("refused") :] if "refused" in ends else []
-
-    def _count_from(self, at: float) -> None:
-        self._opens_at, self._first_at, self._is_test = at, _NEVER, False
-
-    def _is_mostly_served(self) -> bool:
-        """Whether most of the attempts that were sent at once have been served."""
-        return self._ends.count("served") >= _MOSTLY * len(self._ends)
-
-    def _clear(self) -> None:
-        self._numbers.clear()
-        self._ends.clear()
-
-    @property
-    def together(self) -> float:
-        """How many calls may return at once while delays are known to be named by chance; infinity for all."""
-        return self._together if self._together < _LOOKED_AT else _NEVER
+    def came(self) -> None:
+        """Note that a call waits from now on."""
+        self._came += 1
 
     def take_at_once(self) -> int:
         """The number of calls that may return at once now, as a test; zero when it is asked again."""
         at_once, self.at_once = min(self.at_once, self._came), 0
         return at_once if at_once >= _AT_LEAST else 0
 
-    def came(self) -> None:
-        """Note that a call waits from now on."""
-        self._came += 1
+    # -- attempts -----------------------------------------------------------------------------------------------------
 
     def sent(self, attempt: object, now: float) -> None:
         """Note that an attempt is sent."""
-        if now < self._opens_at or now - self._first_at > _AT_ONCE_WITHIN:
-            return
-        if self._first_at == _NEVER:
-            if self.holds(now) and self._ends and self._is_mostly_served():
-                self._together *= 2
-            self._clear()
-            self._first_at = now
-        if len(self._ends) == _LOOKED_AT:
-            return
-        self._numbers[attempt] = len(self._ends)
-        self._ends.append("")
+        if now >= self._opens_at:
+            self._begin_batch(now)
+        self._batch.sent(attempt, now)
+
+    def _begin_batch(self, now: float) -> None:
+        before = self._batch
+        if self.holds(now) and before and before.is_mostly_served:
+            self._together *= 2
+        self._batch, self._opens_at = Batch(is_test=before.is_test, begun=now), _NEVER
 
     def ended(self, attempt: object, now: float, *, refused: bool) -> bool:
         """Note that an attempt was served, or `refused` by an answer that names a delay. Returns whether that shows
         that delays are named by chance, which was not known before.
         """
-        number = self._numbers.pop(attempt, None)
-        self._serves = self._serves or not refused
+        batch = self._batch
+        is_counted = batch.ended(attempt, refused=refused)
         if refused:
-            self.was_tested = number is not None and self._is_test
-        if number is None:
+            self.was_tested = is_counted and batch.is_test
+        else:
+            self._schedule.attempt_served()
+        if not is_counted:
             return False
-        self._ends[number] = "refused" if refused else "served"
-        after = self._after()
-        if self._served + after.count("served") >= _SERVED and self._is_mostly_served():
-            was_known, self._known_until = self.holds(now), now + _KNOWN
-            if not was_known:
-                self._together = _TOGETHER
-            self._served, self._wanted = 0, self._least_now(now)
+        was_known = self.holds(now)
+        if self._served + batch.since_refused().count("served") >= _SERVED and batch.is_mostly_served:
+            self._know(now)
             return not was_known
-        count = after.count("refused")
-        few = len(after) - count < _FEW * len(after) or count > _MOST * len(self._ends)
-        if self.holds(now) and count >= _REFUSED and few:
-            self._least = self._wanted = min(_COOLDOWNS_MOST, 2 * self._least_now(now))
-            self._known_until, self._mistaken_at = -_NEVER, now
+        if was_known and batch.is_mostly_refused:
+            self._known_until = -_NEVER
+            self._schedule.mistaken(now)
         return False
 
-    def _least_now(self, now: float) -> int:
-        """The cooldowns in a row before the first test: three, unless there was a mistake lately."""
-        if now - self._mistaken_at > _FORGOTTEN:
-            self._least = _COOLDOWNS
-        return self._least
+    def _know(self, now: float) -> None:
+        """Note that delays are named by chance, as the latest attempts show."""
+        if not self.holds(now):
+            self._together = _TOGETHER
+        self._known_until, self._served = now + _KNOWN, 0
+        self._schedule.chance_shown(now)
+
+    def _is_read(self, now: float) -> bool:
+        """Whether the attempts of the test before have ended, so that another one may begin; its result is noted."""
+        batch = self._batch
+        if not batch.is_test:
+            return True
+        since = batch.since_refused()
+        if "" in since and now - batch.begun < _LONGEST:
+            return False
+        served = since.count("served")
+        if served and batch.is_mostly_served:
+            self._served += served
+            self._schedule.some_shown()
+        elif len(since) > 1:
+            self._served = 0
+            self._schedule.none_shown()
+        batch.is_test = False
+        return True
