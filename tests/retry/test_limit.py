@@ -218,8 +218,9 @@ def test_quick_refusals_beside_quick_answers_space_sendings_at_half_the_pace_at_
     assert 0.0 < limit.pace.rate <= pace / 2
 
 
-def test_quick_refusals_beside_slow_answers_do_not_since_there_is_a_queue() -> None:
-    limit, _ = limited(4)
+@pytest.mark.parametrize("under_way", [4, 2])
+def test_quick_refusals_beside_slow_answers_do_not_since_there_is_a_queue(under_way: int) -> None:
+    limit, _ = limited(under_way)
     limit.served(1.01, 2.05, 20.0)
     limit.refused(2.06, 2.061, 2, quick=True)
     assert limit.pace.rate == 0.0
@@ -446,3 +447,40 @@ def test_a_few_quick_answers_do_not_make_the_usual_ones_slow() -> None:
     for number in range(8):
         limit.served(50.0 + number, 50.4 + number, 1.0)
     assert limit.most > grown
+
+
+def test_an_attempt_without_an_answer_at_one_place_spaces_sendings_and_the_next_one_further() -> None:
+    limit, _ = limited(2)
+    assert limit.most == 1.0
+    limit.refused(1.1, 1.35, 1, quick=False, silent=True)
+    assert math.isclose(limit.pace.rate, 0.7 / 0.25)  # it was lost after a quarter of a second
+    assert limit.most == 1.0
+    limit.refused(1.4, 1.65, 1, quick=False, silent=True)
+    assert math.isclose(limit.pace.rate, 0.6 * 0.7 / 0.25)
+
+
+def test_an_attempt_without_an_answer_at_two_places_takes_a_place() -> None:
+    limit, _ = limited(4)
+    limit.refused(1.1, 1.35, 1, quick=False, silent=True)
+    assert limit.most == 1.0
+    assert limit.pace.rate == 0.0
+
+
+def test_where_quick_refusals_spaced_sendings_an_attempt_without_an_answer_spaces_them_further() -> None:
+    limit, _ = limited(2)
+    limit.served(1.01, 1.05, 1.0)
+    limit.refused(1.06, 1.061, 1, quick=True)
+    pace = limit.pace.rate
+    assert pace > 0.0
+    limit.refused(1.1, 1.2, 1, quick=False, silent=True)
+    assert math.isclose(limit.pace.rate, 0.7 * pace)
+
+
+def test_each_quick_refusal_after_served_attempts_spaces_sendings_further() -> None:
+    limit, _ = limited(4)
+    limit.served(1.01, 1.05, 1.0)
+    limit.refused(1.06, 1.061, 2, quick=True)
+    pace = limit.pace.rate
+    limit.served(1.1, 1.15, 1.0)
+    limit.refused(1.2, 1.201, 1, quick=True)
+    assert 0.0 < limit.pace.rate < pace
