@@ -122,8 +122,7 @@ class Payment:
         """
         self._place = ""
         if self.waiter is not None:
-            self.waiter.caller.ousted = "room"
-            self.waiter.retime(-NEVER)
+            self.waiter.oust("room")
 
     def take(self, price: float, now: float) -> bool:
         """Take the price of a retry from the bucket; False if the bucket refuses."""
@@ -424,6 +423,13 @@ class Admission:
             at = min(at, self._patience)
             self.alarm(at if self._deadline is None else min(at, self._deadline))
 
+    def oust(self, place: str) -> None:
+        """Take the call's place from it for a call of a better priority, so that it is refused when it asks again.
+        `place`: "room" for one in the waiting room, "limit" for one in the queue of the governor's limit.
+        """
+        self.caller.ousted = place
+        self.retime(-NEVER)
+
     def ask(
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
@@ -561,8 +567,7 @@ class Admission:
         newest = newest_below({each: came for lane in lanes for each, came in lane.queue.items()}, self.app.rank)
         if not isinstance(newest, Admission):
             return True
-        newest.caller.ousted = "limit"
-        newest.retime(-NEVER)
+        newest.oust("limit")
         return False
 
     def forgo_ahead(self, now: float) -> None:
