@@ -80,6 +80,7 @@ MODULES = [
     "proxy.retry.next_attempt",
     "proxy.retry.octet_search",
     "proxy.retry.outage",
+    "proxy.retry.payment",
     "proxy.retry.plans",
     "proxy.retry.pushback",
     "proxy.retry.queue_walk",

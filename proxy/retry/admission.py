@@ -1,39 +1,29 @@
-"""Admission: a call at the gates (what it asks, what it holds, when it asks again), and the payment for an attempt.
+"""Admission: a call at the gates: what it asks of them, what it holds, and when it asks again.
 
 The cooldown is asked first, then the rate, then the adaptive limiter, then the circuit breakers, and last for a place
-among the attempts that may be under way. A call leaves the queues of all gates by `leave`, and by nothing else.
-
-Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place in the
-waiting room, a hedge within `extra`, the place of a breaker's probe) is either sent with the attempt or given back,
-exactly once, and nothing is taken if anything refuses. The place of an attempt is given back in any case: when it is
-not sent, or when its flight ends (`land`); until then its endpoint counts it as under way, too. A bucket that is kept
-outside this process is asked; its answer counts while it is waited for, and tokens that it grants too late go back to
-it.
+among the attempts that may be under way. What they grant goes into the attempt's payment (`proxy.retry.payment`). A
+call leaves the queues of all gates by `leave`, and by nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.caller import Caller, Name
 from proxy.retry.concurrency import Places
-from proxy.retry.endpoints import Choice, Endpoints
+from proxy.retry.endpoints import Endpoints
 from proxy.retry.facts import Outcome
 from proxy.retry.fair_order import newest_below
-from proxy.retry.hedges import Hedges
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.limit_account import Price, price_of
-from proxy.retry.policy import AutoLimit, Concurrency, Policy
-from proxy.retry.rates import Rates
+from proxy.retry.payment import Payment
+from proxy.retry.policy import AutoLimit, Policy
 from proxy.retry.reasons import GAVE_UP_ITS_PLACE, TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.scope_state import ScopeState
-from proxy.retry.token_bucket import REJECTED, TokenGate
+from proxy.retry.token_bucket import REJECTED
 from proxy.retry.token_estimate import Estimate
-from proxy.retry.waiter import Waiter
-from proxy.retry.waiting_room import WaitingRoom
 
 #: The outcome of a call that the governor refuses to hold, by what would hold it.
 _REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": Outcome.OUTAGE}
@@ -45,264 +35,6 @@ _HOPE, _HOPE_BY_DEADLINE = 0.8, 0.4
 
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]
-
-
-class Owed:
-    """A price that a bucket outside this process has still to grant. `price`: tokens; `asked`: the bucket was asked for
-    them and has not answered; `limit`: the time (seconds) from which a missing answer counts as a refusal.
-    """
-
-    __slots__ = ("asked", "limit", "price")
-
-    def __init__(self, price: float, limit: float) -> None:
-        self.price = price
-        self.limit = limit
-        self.asked = False
-
-
-class Payment:
-    """The payment for one attempt: everything that is taken for it.
-
-    `price`: tokens that were taken from the bucket, None if none were due; `owed`: those that have still to be taken,
-    None for none. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call belongs to,
-    None if the configuration names no apps; `waiter`: the call as gates know it, once one holds it.
-    """
-
-    __slots__ = (
-        "_hedge", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "bucket", "choice", "estimate",
-        "owed", "price", "room", "upstream", "waiter",
-    )  # fmt: skip
-
-    def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None = None) -> None:
-        self.bucket = bucket
-        self.room = room
-        self.upstream = upstream
-        self.app = app
-        self.waiter: Admission | None = None
-        self.price: float | None = None
-        self.owed: Owed | None = None
-        self.choice: Choice | None = None
-        self._taken_at = 0.0
-        self._hedge: tuple[Hedges, float] | None = None  # the hedges among which this attempt counts, and since when
-        self._tokens: tuple[TokenGate | Rates, ...] = ()
-        self.estimate: Estimate | None = None  # what was paid to rate buckets that count tokens, until it is settled
-        self._under_way: Places | None = None  # the places of which the attempt has one
-        self._load: Places | None = None  # the count in which the attempt is under way to its endpoint
-        self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
-
-    def wait(self, place: str, waiter: Admission | None = None) -> bool:
-        """Take a place in the waiting room for the call, in exchange for the one that it has there, if any; False if
-        the room is full. `place`: the reason for the wait, "backoff" or "held"; `waiter`: the call as a gate knows it,
-        if one holds it.
-        """
-        if self._place != place:
-            self.leave_room()
-            self.waiter = waiter
-            if not self.room.enter(self.upstream, place == "held", self):
-                return False
-            self._place = place
-        return True
-
-    def leave_room(self) -> None:
-        """Free the place in the waiting room, since nothing is waited for any more."""
-        if self._place:
-            self.room.leave(self.upstream, self._place == "held", self)
-            self._place = ""
-
-    @property
-    def may_be_ousted(self) -> bool:
-        """Whether the call, which a gate holds, may lose its place in the waiting room; one that was the probe of an
-        outage keeps it.
-        """
-        return self.waiter is not None and not self.waiter.was_probe
-
-    def ousted(self) -> None:
-        """Note that the waiting room gave the call's place to a call of a better priority; the call, when it asks
-        again, is refused.
-        """
-        self._place = ""
-        if self.waiter is not None:
-            self.waiter.oust("room")
-
-    def take(self, price: float, now: float) -> bool:
-        """Take the price of a retry from the bucket; False if the bucket refuses."""
-        if self.bucket is not None and not self.bucket.take(price, now):
-            return False
-        self.price, self._taken_at = price, now
-        return True
-
-    def take_over(self, other: Payment) -> None:
-        """Take over the price that `other`, the payment of an attempt, has paid, because that attempt is sent again
-        under this payment.
-        """
-        self.price, other.price = other.price, None
-        self._taken_at = other._taken_at
-
-    def owe(self, price: float, limit: float, now: float) -> bool:
-        """Note that a retry has still to pay the price, because the bucket's tokens are outside this process and have
-        to be asked for. From the time `limit`, a missing answer counts as a refusal. Returns False, with nothing noted,
-        if the bucket is not one that can be asked.
-        """
-        if self.bucket is None or self.bucket.affords(price, now) != ASK:
-            return False
-        self.owed = Owed(price, limit)
-        return True
-
-    def pay(self, now: float) -> bool:
-        """Take the owed price of the retry, if this process has the tokens by now; False if it has not."""
-        if self.owed is None or not self.take(self.owed.price, now):
-            return False
-        self.owed = None
-        return True
-
-    def granted(self, price: float, now: float) -> bool:
-        """Note that the bucket outside this process, which was asked for the price, has granted it. Returns False if
-        the payment does not need the price any more, so that the caller has to give it back.
-        """
-        if not self._waits_for(price):
-            return False
-        self.price, self._taken_at = price, now
-        self.owed = None
-        return True
-
-    def refused(self, price: float) -> bool:
-        """Note that the bucket outside this process, which was asked for the price, refuses it. The retry may still be
-        paid from tokens that this process has. Returns False if the payment does not wait for this answer any more.
-        """
-        owed = self.owed
-        if owed is None or not self._waits_for(price):
-            return False
-        owed.asked = False
-        return True
-
-    def _waits_for(self, price: float) -> bool:
-        """Whether the bucket outside this process was asked for this price, and its answer is waited for."""
-        return self.owed is not None and self.owed.asked and self.owed.price == price
-
-    def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
-        """Count the attempt as a hedge, if it was not counted before; False if the scope already has as many hedges as
-        allowed, `share` (0 to 1) of its calls.
-        """
-        if self._hedge is None:
-            at = hedges.take(share, now)
-            if at is None:
-                return False
-            self._hedge = hedges, at
-        return True
-
-    def pass_gate(self, gate: TokenGate | Rates, waiter: Admission, now: float) -> float:
-        """Take what this attempt costs at the gate (that of rate buckets, or of the adaptive limiter), unless it has
-        paid there already. Returns a time up to `now` if the attempt has passed the gate, else the later time at which
-        to ask again.
-        """
-        if gate in self._tokens:
-            return now
-        at = gate.ask(waiter, now)
-        if at <= now:
-            self._tokens = (*self._tokens, gate)
-            if type(gate) is Rates:
-                self.estimate = waiter.estimate
-        return at
-
-    def settle(self, unused: float, now: float) -> None:
-        """Correct the price paid at rate buckets from the estimated tokens to those that the attempt used: put back the
-        `unused` ones or, if the number is negative, take as many more. A second call for an attempt does nothing.
-        """
-        if self.estimate is not None:
-            self.estimate = None
-            for gate in self._tokens:
-                if type(gate) is Rates:
-                    gate.settle(now, unused)
-
-    def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place under the concurrency limit for the attempt, if it has none. Returns a time up to `now` if it
-        has one then, else the later time at which to ask again, or REJECTED if the call may not wait under the limit's
-        `rules`.
-        """
-        if self._under_way is not None:
-            return now
-        at = places.ask(waiter, rules, now)
-        if at <= now:
-            self._under_way = places
-        return at
-
-    def has_place(self, places: Places) -> None:
-        """Note that the attempt holds one of these places already, from before this payment was made."""
-        self._under_way = places
-
-    def land(self, now: float) -> None:
-        """Free the attempt's place under the concurrency limit, if it has one: the attempt is not under way any
-        more.
-        """
-        places, self._under_way = self._under_way, None
-        if places is not None:
-            places.give_back(now)
-        load, self._load = self._load, None
-        if load is not None:
-            load.give_back(now)
-
-    def fly(self, load: Places, now: float) -> None:
-        """Count the attempt as under way to its endpoint, in `load`, until it ends. If it was sent to another endpoint
-        before, it no longer counts there.
-        """
-        if self._load is not None:
-            self._load.give_back(now)
-        load.enter(now)
-        self._load = load
-
-    def choose(
-        self,
-        endpoints: Endpoints,
-        avoid: Collection[int],
-        now: float,
-        only: int | None = None,
-        *,
-        least: bool = False,
-    ) -> bool:
-        """Choose the attempt's endpoint, in place of an earlier choice; False if the circuit breakers of all endpoints
-        are open. `avoid`: the endpoints to use only if no other is left; `only`: the endpoint that was chosen already;
-        `least`: choose the one with the fewest attempts under way.
-        """
-        self.forgo_choice(now)
-        self.choice = endpoints.choose(avoid, now, only, least=least)
-        return self.choice is not None
-
-    def forgo_choice(self, now: float) -> None:
-        """Undo the choice of the attempt's endpoint; if the attempt was to be the probe of the endpoint's circuit
-        breaker, the breaker may choose another.
-        """
-        if self.choice is not None:
-            self.choice.undecided(now)
-            self.choice = None
-
-    def give_back(self, now: float) -> None:
-        """Give back all that was taken for the attempt, which is not sent."""
-        self.leave_room()
-        self.forgo_choice(now)
-        if self.price is not None and self.bucket is not None:
-            self.bucket.give_back(self.price, now, taken_at=self._taken_at)
-        self.leave_gates(now)
-        self.price = self.owed = None
-
-    def leave_gates(self, now: float) -> None:
-        """Give back the tokens, the place and the hedge that gates granted this attempt; the price of the retry stays
-        paid.
-        """
-        self.land(now)
-        self.give_back_tokens(now)
-        if self._hedge is not None:
-            hedges, at = self._hedge
-            hedges.give_back(at)
-            self._hedge = None
-
-    def give_back_tokens(self, now: float) -> None:
-        """Give back the tokens of rate buckets and of the adaptive limiter."""
-        for gate in self._tokens:
-            if type(gate) is Rates:
-                gate.give_back(now, 0.0 if self.estimate is None else self.estimate.price)
-            else:
-                gate.give_back(now)
-        self._tokens, self.estimate = (), None
 
 
 class Admission:

@@ -2,7 +2,7 @@
 section 13, "Concurrency").
 
 Law: an attempt has at most one place, from its sending to its answer's last byte or to the judgement that it failed,
-and gives it back exactly once (`proxy.retry.admission.Payment`). There are never more than `most` places in use.
+and gives it back exactly once (`proxy.retry.payment.Payment`). There are never more than `most` places in use.
 
 Theory. A waiter asks for a place; no place is ever assigned to it. A place that becomes free is offered to the first in
 the queue, whose alarm rings at once (`retime`); it asks again, and the next one is offered what is left. A call that

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from proxy.retry.admission import Payment
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Fault, FaultKind
+from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.states import Flight, Flying, State
 

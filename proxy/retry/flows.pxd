@@ -1,6 +1,6 @@
 cimport cython
 
-from proxy.retry.admission cimport Payment
+from proxy.retry.payment cimport Payment
 from proxy.retry.call_state cimport CallState
 from proxy.retry.endings cimport end_here, finish, go_elsewhere, way_elsewhere
 from proxy.retry.facts cimport Failure

@@ -6,13 +6,13 @@ A hedge is paid for when it is due, and no cooldown holds it.
 from __future__ import annotations
 
 from proxy.retry.actions import Actions, Ask, Deliver, Launch, WakeAt
-from proxy.retry.admission import Payment
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.facts import Failure, Outcome, Verdict
 from proxy.retry.flows import SequentialFlow, explain_no, note_no
 from proxy.retry.instants import EPSILON
 from proxy.retry.next_attempt import PATIENCE
+from proxy.retry.payment import Payment
 from proxy.retry.plans import Hedged
 from proxy.retry.reasons import GATES
 from proxy.retry.states import Delivering, Flight, Flying, Next

@@ -1,12 +1,12 @@
 """The next attempt of a call: its payment, its passage through the gates, its endpoint and its credential.
 
 Whatever is taken here is sent with the attempt (`take`), or given back (`give_back`), by the law of payments
-(`proxy.retry.admission`).
+(`proxy.retry.payment`).
 """
 
 from __future__ import annotations
 
-from proxy.retry.admission import Admission, Alarm, Payment
+from proxy.retry.admission import Admission, Alarm
 from proxy.retry.ahead import SentNote
 from proxy.retry.buckets import Bucket
 from proxy.retry.caller import Caller
@@ -17,6 +17,7 @@ from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
 from proxy.retry.instants import EPSILON
 from proxy.retry.limit_account import price_of
+from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.scope_state import ScopeState

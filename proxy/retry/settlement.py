@@ -9,9 +9,9 @@ Law: each attempt is settled once. If the answer does not say what it cost, noth
 
 from __future__ import annotations
 
-from proxy.retry.admission import Payment
 from proxy.retry.facts import Failure, Progress
 from proxy.retry.next_attempt import NextAttempt
+from proxy.retry.payment import Payment
 from proxy.retry.token_usage import TokenUsage
 
 #: The statuses of requests that cost no token: the key was refused, or the limit was reached.

@@ -1,4 +1,4 @@
-from proxy.retry.admission cimport Payment
+from proxy.retry.payment cimport Payment
 from proxy.retry.facts cimport Reply
 from proxy.retry.traffic cimport Traffic
 

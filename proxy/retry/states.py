@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.retry.admission import Payment
 from proxy.retry.ahead import SentNote
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.first_byte import BodyWait
 from proxy.retry.instants import NEVER
+from proxy.retry.payment import Payment
 from proxy.retry.traffic import Traffic
 
 

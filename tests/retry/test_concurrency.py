@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.admission import Payment
 from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.facts import Request
+from proxy.retry.payment import Payment
 from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.token_bucket import REJECTED

@@ -1,0 +1,36 @@
+from proxy.retry.buckets cimport Bucket
+from proxy.retry.waiting_room cimport WaitingRoom
+
+
+cdef class Owed:
+    cdef public double price
+    cdef public double limit
+    cdef public bint asked
+
+
+cdef class Payment:
+    cdef public Bucket bucket
+    cdef public WaitingRoom room
+    cdef public object upstream
+    cdef public object price
+    cdef public Owed owed
+    cdef public object choice
+    cdef public double _taken_at
+    cdef public tuple _hedge
+    cdef public object _load
+    cdef public tuple _tokens
+    cdef public object estimate
+    cdef public object _under_way
+    cdef public object _place
+    cdef public object app
+    cdef public object waiter
+
+    cpdef bint wait(self, place, waiter=*) except -1
+    cpdef leave_room(self)
+    cpdef bint take(self, price, double now) except -1
+    cpdef bint owe(self, price, double limit, double now) except -1
+    cpdef has_place(self, places)
+    cpdef land(self, double now)
+    cpdef forgo_choice(self, double now)
+    cpdef give_back(self, double now)
+    cpdef leave_gates(self, double now)
