@@ -355,10 +355,9 @@ class Lane:
         return "cooldown" if self.queue else ""
 
     def passes(self, now: float) -> bool:
-        """Whether one more attempt could be sent at once."""
-        return self.is_over(now) or (
-            now >= self.until and not self.queue and not self.outage.is_on and self.free(now) >= 1
-        )
+        """Whether one more attempt could be sent at once, where something holds calls (`holds`)."""
+        is_due = now >= self.until and now >= self.limit.pace.next_at
+        return is_due and not self.queue and not self.outage.is_on and self.free(now) >= 1
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
         """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if its alarm will
@@ -662,8 +661,8 @@ class Lane:
             return max(self.outage.probe_at, math.nextafter(now, _NEVER))
         if self._due.block:
             return _NEVER
-        has_none = not self._taken and self._own_share < _NEVER
-        if has_none and (self.limit.returns or (not self._before and self.free(now) < 1)):
+        has_none = not self._taken and not self._before and self._own_share < _NEVER
+        if has_none and self.free(now) < 1:
             return _NEVER  # other machines have the places; this process is given its share later
         if self.limit.pace.rate and self.free(now) >= 1:
             return max(self.limit.pace.next_at, math.nextafter(now, _NEVER))

@@ -179,6 +179,29 @@ def test_least_holds_in_the_other_modes_too(mode: str) -> None:
     assert three.start(0.2) == (Launch(1, endpoint=1),)
 
 
+def test_an_attempt_that_could_not_connect_is_sent_again_where_no_circuit_is_open() -> None:
+    book = Playbook(policy((1, 0), (1, 0), (1, 0), breaker=BREAKER))
+    endpoints = book.scope.endpoints
+    assert endpoints is not None
+    _, second, _ = endpoints.of("").breakers
+    assert second is not None
+    open_up(second)
+    assert book >> start() << Launch(1, endpoint=0)
+    assert book >> fault(1, "connect_failure", at=0.1) << Launch(1, fresh=True, endpoint=2)
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_in_the_other_modes_it_is_sent_again_elsewhere_whatever_the_circuits_are(mode: str) -> None:
+    book = Playbook(policy((1, 0), (1, 0), breaker=BREAKER, mode=mode))
+    endpoints = book.scope.endpoints
+    assert endpoints is not None
+    assert book >> start() << Launch(1, endpoint=0)
+    _, second = endpoints.of("").breakers
+    assert second is not None
+    open_up(second)
+    assert book >> fault(1, "connect_failure", at=0.1) << Launch(1, fresh=True, endpoint=1)
+
+
 def test_a_higher_priority_only_while_all_of_the_lower_are_passed_over() -> None:
     endpoints = Endpoints(shares((1, 1), (1, 0), (1, 0)))
     assert [next_of(endpoints), next_of(endpoints)] == [1, 2]

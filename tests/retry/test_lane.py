@@ -456,3 +456,69 @@ def test_a_fleet_shares_the_places_of_a_return_and_no_other_limit() -> None:
     callers = [Still() for _ in range(5)]
     assert sum(other.ask(each, 1.0) == 1.0 for each in callers) == 3
     assert other.wanted() == 0
+
+
+def test_a_process_without_a_place_of_the_fleets_limit_waits_for_its_share() -> None:
+    gate, call = Lane(Traffic()), Still()
+    gate.limit_elsewhere(4.0, 0.0, 4.0, busy=True, holds=True, now=1.0)
+    assert gate.ask(call, 1.0) == math.inf
+    gate.limit_elsewhere(4.0, 1.0, 4.0, busy=True, holds=True, now=2.0)
+    assert gate.admits(call)
+
+
+def test_attempts_from_before_the_fleets_limit_have_places_for_as_long_as_others() -> None:
+    gate, call = Lane(Traffic()), Still()
+    gate.traffic.flying = 2
+    gate.limit_elsewhere(4.0, 2.0, 4.0, busy=True, holds=True, now=1.0)
+    assert gate.ask(call, 1.5) == 1.0 + gate.place_seconds
+    assert gate.ask(call, 1.001 + gate.place_seconds) == 1.001 + gate.place_seconds
+
+
+def test_a_process_whose_places_of_the_fleets_limit_are_in_use_asks_again_when_they_are_taken_back() -> None:
+    gate, first, second = Lane(Traffic()), Still(), Still()
+    gate.limit_elsewhere(4.0, 1.0, 4.0, busy=True, holds=True, now=1.0)
+    assert gate.ask(first, 1.0) == 1.0
+    gate.sent(first, first, 1.0)
+    assert gate.ask(second, 1.5) == 1.0 + gate.place_seconds
+
+
+@pytest.mark.parametrize("places", [1.0, 2.0])
+def test_calls_that_have_a_place_of_the_fleet_wait_for_the_pace_alone(places: float) -> None:
+    gate, waiting = held(3)
+    gate.allot(3.0, places, math.inf, True, 1.0)
+    gate.limit.pace.slow_down(2.0)
+    (first,) = go(gate, waiting, 2.0)
+    gate.landed(first, 2.0, 2.1, well=True)
+    assert gate.ask(waiting[1], 2.2) == 2.5
+    assert go(gate, waiting, 2.5) == [waiting[1]]
+
+
+# -- looked at from outside ----------
+
+
+def test_one_more_attempt_passes_while_a_place_is_free() -> None:
+    gate = limited(4)  # the limit has two places, and four attempts are under way
+    gate.lasts = True
+    assert not gate.passes(1.1)
+    for _ in range(2):
+        gate.free_place(object(), 1.0, 1.1)
+    assert not gate.passes(1.1)
+    gate.free_place(object(), 1.0, 1.1)
+    assert gate.passes(1.1)
+
+
+def test_one_more_attempt_passes_when_it_is_due_at_the_pace() -> None:
+    gate = limited(1)
+    gate.lasts = True
+    gate.free_place(object(), 1.0, 1.1)
+    gate.limit.pace.slow_down(2.0)
+    gate.limit.pace.sent(1.1, 0)
+    assert [gate.passes(at) for at in (1.5, 1.6)] == [False, True]
+
+
+def test_one_more_attempt_passes_once_a_delay_is_over_unless_others_wait() -> None:
+    gate, _ = held(0)
+    gate.lasts = True
+    assert [gate.passes(at) for at in (1.9, 2.0)] == [False, True]
+    gate, _ = held(1)
+    assert [gate.passes(at) for at in (1.9, 2.0)] == [False, False]
