@@ -264,7 +264,7 @@ def _of_other_ranks(given: int, turn: int, rank: int, number: float, sums: Mappi
         if turns == needed:
             break
         number, given = max(0.0, number - turns / len(lower)), 0
-        left = {each: calls for each, calls in left.items() if each != best and (calls > 0 or each == rank)}
+        del left[best]
     return found
 
 
