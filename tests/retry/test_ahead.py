@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+from playbook import ANY, Playbook, reply, start
+
+from proxy.retry.actions import Deliver, Hold, Launch, WakeAt
 from proxy.retry.ahead import MOST_LIMITS, SEVERAL, Ahead, AheadLane, SentNote
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.caller import Caller
-from proxy.retry.facts import NoFields, Request
+from proxy.retry.dialect import Classify
+from proxy.retry.facts import Class, NoFields, Request
 from proxy.retry.limit_account import ONE, Price
 from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy
+from proxy.retry.registry import Registry
 from proxy.retry.traffic import Traffic
 
 NEVER = float("inf")
@@ -331,3 +339,38 @@ def test_another_endpoints_or_credentials_lane_is_left() -> None:
     assert ahead.line(call, caller, (), 1, cools=False) is None
     assert ahead.wait(own, call, 1) == 10
     assert ahead.wait(whose(7), call, 1) == 0
+
+
+USED_UP = {"ratelimit": "limit=10, remaining=0, reset=10"}
+POLICY = Policy(
+    "u",
+    "",
+    Strategy("standard", "standard", 2, Backoff(0.0, 0.0)),
+    BucketRef(QuotaSpec()),
+    pushback=PushbackPolicy(ahead=True),
+    classify=Classify(statuses={429: Class.THROTTLING}),
+)
+
+
+def kept(book: Playbook) -> bool:
+    """Whether a limit is known that an answer has reported."""
+    ahead = book.scope.governor.ahead
+    assert ahead is not None
+    return bool(ahead.lanes())
+
+
+@pytest.mark.parametrize(("status", "is_kept"), [(200, True), (304, True), (400, False)])
+def test_a_failed_request_proves_no_credential(status: int, is_kept: bool) -> None:
+    book = Playbook(POLICY)
+    assert book >> start() << Launch(1) >> reply(1, status, at=0.1, headers=USED_UP) << Deliver(1, ANY)
+    assert kept(book) == is_kept
+
+
+def test_what_is_left_after_an_attempt_that_was_sent_before_a_refused_one_is_not_believed() -> None:
+    registry = Registry()
+    first, second = Playbook(POLICY, registry=registry), Playbook(POLICY, registry=registry)
+    assert first >> start() << Launch(1)
+    assert second >> start(at=1.0) << Launch(1)
+    assert second >> reply(1, 429, at=1.5, headers={"retry-after": "5"}) << Hold(1) << WakeAt(6.5)
+    assert first >> reply(1, 200, at=2.0, headers=USED_UP) << Deliver(1, ANY)
+    assert not kept(first)
