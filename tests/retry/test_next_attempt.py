@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import Playbook, ended, reply, start, wake
+from playbook import ANY, Playbook, app_gone, ended, reply, start, wake
 
-from proxy.retry.actions import Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.actions import Answer, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy
+from proxy.retry.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.states import Next
 from proxy.retry.token_bucket import TokenGate
@@ -83,6 +83,17 @@ def test_a_call_that_waits_for_the_rate_holds_no_place_under_the_limit() -> None
     assert third.call.so_far.next_attempt.gates().held_by == "limit", "it is the second's turn"
     assert second >> wake(0.1) << Launch(1)
     assert lane.in_use() == 2
+
+
+def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_deadline() -> None:
+    registry = Registry()
+    policy = replace(POLICY, rate=BucketRef(RateSpec(rate=1.0, burst=1.0)), timeouts=Timeouts(total=1.2))
+    first, second, third = (Playbook(policy, registry=registry) for _ in range(3))
+    assert first >> start() << Launch(1)
+    assert second >> start() << WakeAt(1.0), "how long answers take is not known"
+    assert second >> app_gone(0.0) << Finish(Outcome.CLIENT_GONE)
+    first.scope.governor.usual.learn(third.call.so_far.next_attempt.caller().timed_route(), 0.5, 0.0)
+    assert third >> start() << Answer(504, ANY, ANY, Outcome.DEADLINE, ANY, ANY, ANY) << Finish(Outcome.DEADLINE)
 
 
 def test_a_call_that_the_governor_holds_anew_gives_the_token_of_the_rate_back() -> None:
