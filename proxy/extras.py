@@ -7,8 +7,9 @@ from importlib.util import find_spec
 #: The package that each extra of pyproject.toml needs.
 _PACKAGES = {"intercept": "cryptography", "redis": "redis", "otel": "opentelemetry.sdk"}
 
-#: The packages that redrive never does without, by the module that each has (dependencies in pyproject.toml).
-_NEEDED = {
+#: The packages that redrive never does without, by the module that each has: the dependencies in pyproject.toml, as
+#: a test compares.
+NEEDED = {
     "aiohappyeyeballs": "aiohappyeyeballs",
     "aiohttp": "aiohttp",
     "hpack": "hpack",
@@ -36,7 +37,7 @@ def missing(error: ModuleNotFoundError) -> str:
     """The line that says which package is missing, if a module was not found, and how to install it; "" if redrive does
     not always need the package of this module.
     """
-    package = _NEEDED.get((error.name or "").partition(".")[0])
+    package = NEEDED.get((error.name or "").partition(".")[0])
     if package is None:
         return ""
     return f"the package {package} is not installed, which redrive needs: in a checkout pip install ., or make dev"

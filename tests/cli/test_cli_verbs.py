@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from proxy import __version__
 from proxy.cli import main
+from proxy.extras import NEEDED
 from proxy.wire.http1.compiled import CORE
 
 SMALL = "upstreams: {a: {url: 'http://a.example'}, b: {url: 'http://b.example', strategy: none}}\n"
@@ -59,6 +63,12 @@ def test_a_package_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, "proxy.top", None)
     with pytest.raises(ModuleNotFoundError, match=r"proxy\.top"):
         main(["top", "-c", str(file)])
+
+
+def test_every_package_that_redrive_depends_on_is_named_by_the_module_that_it_has() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert sorted(NEEDED.values()) == sorted(re.split(r"[^\w.-]", each)[0] for each in project["dependencies"])
+    assert [module for module in NEEDED if find_spec(module) is None] == []
 
 
 @pytest.mark.parametrize(
