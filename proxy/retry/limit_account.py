@@ -179,13 +179,15 @@ class Account:
         return spent
 
     def _remember(self, spent: Price, now: float) -> None:
-        """Remember what had been spent in all by now, for as long as the longest period of a limit."""
+        """Remember what had been spent in all by now, for as long as the longest period of a limit; of what was spent
+        before, only the sum is kept.
+        """
         longest = max((each.period + each.took for each in self._refills.values()), default=0.0)
         slices, begun = self._sent, now
-        if longest and now - slices[-1][0] < longest / _SLICES:
+        if now - slices[-1][0] < longest / _SLICES:
             begun = slices.pop()[0]
         slices.append((begun, now, spent))
-        while len(slices) > 1 and (not longest or slices[1][1] <= now - longest):
+        while len(slices) > 1 and slices[1][1] <= now - longest:
             slices.popleft()
 
     def is_old(self, name: str, order: float, now: float) -> bool:

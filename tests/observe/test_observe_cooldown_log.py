@@ -18,7 +18,7 @@ def test_the_one_in_force_is_the_one_that_ends_last() -> None:
     log.note(began(12.0, delay=1))
     found = log.in_force("a", 20.0)
     assert found is not None
-    assert found.began.at == 10.0
+    assert (found.began.at, found.began.until) == (10.0, 40.0)
     assert log.in_force("a", 40.0) is None
     assert log.in_force("b", 20.0) is None
 

@@ -374,3 +374,16 @@ def test_what_is_left_after_an_attempt_that_was_sent_before_a_refused_one_is_not
     assert second >> reply(1, 429, at=1.5, headers={"retry-after": "5"}) << Hold(1) << WakeAt(6.5)
     assert first >> reply(1, 200, at=2.0, headers=USED_UP) << Deliver(1, ANY)
     assert not kept(first)
+
+
+@pytest.mark.parametrize(("reset", "is_tested"), [(9, False), (11, True)])
+def test_one_of_several_calls_tests_a_reset_that_is_later_than_half_of_the_hold(reset: int, is_tested: bool) -> None:
+    """The rest of it is for a pushback. Calls are held for twenty seconds at most."""
+    registry = Registry()
+    for left in range(9, -1, -1):  # so that this process has used the limit up
+        book, said = Playbook(POLICY, registry=registry), f"limit=10, remaining={left}, reset={reset}"
+        assert book >> start(at=100.0) << Launch(1)
+        assert book >> reply(1, 200, at=100.0, headers={"ratelimit": said}) << Deliver(1, ANY)
+    waiting = [Playbook(POLICY, registry=registry).call for _ in range(SEVERAL)]
+    happened = [*(call.start(100.0) for call in waiting), *(call.woke(100.0) for call in waiting)]
+    assert sum(isinstance(action, Launch) for actions in happened for action in actions) == is_tested

@@ -5,11 +5,13 @@ Each reads from top to bottom as the call lives it: `>>` what happens, `<<` what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from playbook import (
     ANY,
+    Event,
     Playbook,
     app_gone,
     cut,
@@ -25,8 +27,8 @@ from playbook import (
 from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.dialect import Classify, Dialect, Rule
-from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
-from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
+from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
+from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -903,3 +905,30 @@ def level(play: Playbook) -> float:
 def test_a_play_that_goes_otherwise_prints_both_columns() -> None:
     with pytest.raises(AssertionError, match=r"(?s)written +\| happened.*Launch\([^)]*attempt=2.*<-- differs"):
         bool(Playbook(STANDARD) >> start() << Launch(2))
+
+
+def misdirected(at: float, headers: Mapping[str, str]) -> Event:
+    """A 421 on a connection that had carried other requests."""
+    head = Reply(421, MappingFields(list(headers.items())), end=True)
+    head.follows = True
+    return Event("head 1: 421", at, lambda call, now: call.head(1, head, now))
+
+
+def test_an_attempt_after_a_421_is_sent_at_once_unless_the_421_names_a_delay() -> None:
+    book = Playbook(RETRY)
+    assert book >> start() << Launch(1) >> misdirected(0.1, {}) << Discard(1) << Launch(2, fresh=True, alone=True)
+    book = Playbook(RETRY)
+    assert book >> start() << Launch(1) >> misdirected(0.1, {"retry-after": "3"}) << Hold(1) << WakeAt(3.1)
+
+
+def test_a_call_that_a_cooldown_refuses_knows_what_is_left_of_it_and_which_delay_its_own_answer_named() -> None:
+    policy = replace(RETRY, pushback=PushbackPolicy(cooldown="reject"))
+    registry = Registry()
+    first, second = Playbook(policy, registry=registry), Playbook(policy, registry=registry)
+    assert first >> start() << Launch(1)
+    assert second >> start() << Launch(1)
+    assert first.call.so_far.kept_off == (0.0, 0.0)
+    assert first >> reply(1, 429, at=0.1, headers={"retry-after": "3"}) << Hold(1) << WakeAt(3.1)
+    assert second >> reply(1, 429, at=1.0, headers={"retry-after": "10"}) << Hold(1) << WakeAt(11.0)
+    assert first >> wake(3.1) << Deliver(1, Outcome.COOLING)
+    assert first.call.so_far.kept_off == pytest.approx((7.9, 3.0))

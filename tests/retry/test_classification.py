@@ -21,7 +21,7 @@ from proxy.retry.classification import (
     may_look_into,
 )
 from proxy.retry.content_coding import DECODED
-from proxy.retry.dialect import Classify, Dialect, Repeats, Rule
+from proxy.retry.dialect import BodyDelay, Classify, Dialect, Repeats, Rule
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -651,3 +651,22 @@ def test_an_answer_is_held_for_a_rule_that_names_a_grpc_status_and_a_body() -> N
     by, fields = rules(rules=(rule,)), MappingFields([("grpc-status", "2")])
     assert classify(by, GET, Reply(200, fields), None) is NEEDS_BODY
     assert may_look_into(by, 200, fields)
+
+
+DELAYS = Classify(statuses=STATUSES, dialects=(Dialect("d", delays=(BodyDelay(("delay",), "seconds"),)),))
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_asked_for"),
+    [
+        (Reply(429, NoFields()), True),
+        (Reply(429, NoFields(), end=True), False),
+        (Reply(429, MappingFields([("content-encoding", "br")])), False),
+        (Reply(400, NoFields()), False),
+        (Reply(200, NoFields()), False),
+    ],
+    ids=["throttled", "without a body", "unreadable", "not retried", "well"],
+)
+def test_a_body_that_may_name_a_delay_is_asked_for_once(reply: Reply, is_asked_for: bool) -> None:
+    assert (classify(DELAYS, GET, reply, None) is NEEDS_BODY) == is_asked_for
+    assert classify(DELAYS, GET, reply, b"") is not NEEDS_BODY

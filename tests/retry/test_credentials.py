@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from playbook import Playbook
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, FixedDraws
@@ -13,12 +14,12 @@ from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.actions import Launch
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.buckets import QuotaBucket
-from proxy.retry.credentials import ASIDE, Roster
+from proxy.retry.credentials import ASIDE, CallKeys, Roster
 from proxy.retry.dialect import Classify
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, MappingFields, Progress, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Credentials, Policy, Strategy
+from proxy.retry.policy import Backoff, Credentials, Policy, PushbackPolicy, Strategy
 from proxy.retry.registry import Registry
 
 EPS = 1e-6
@@ -207,3 +208,26 @@ def test_an_order_of_values_that_changes_takes_their_state_along() -> None:
     assert play.drivers[1].keys == [0]
     assert cooling[0] == 0
     assert cooling[1] > 3  # the one that cools is the second now
+
+
+def test_a_key_that_a_calls_own_answer_forbids_is_not_taken_though_no_cooldown_holds_it() -> None:
+    play = Play(replace(policy(3, "first"), pushback=PushbackPolicy(cooldown="off")))
+    play.call([(429, 7), (401, 0), (200, 0)], "GET")
+    play.clock.run()
+    assert play.drivers[0].keys == [0, 1, 2]
+
+
+def test_what_the_gates_of_a_lost_credential_granted_is_given_back_and_those_of_the_next_one_are_asked() -> None:
+    shared = policy(2, "first", rate=True)  # each has a rate of its own, whose burst is one
+    book, other = (Playbook(shared, registry=registry) for registry in [Registry()] * 2)
+    next_attempt, ring = book.call.so_far.next_attempt, book.scope.keys
+    assert ring is not None
+    next_attempt.carry(CallKeys(ring, 0.0))
+    assert next_attempt.gates().ask(next_attempt.payable(), 0.0, None, first=True) == (0.0, None, "")
+    ring.put_aside(0, 0.0)
+    next_attempt.replace_lost_key(0.0)
+    assert next_attempt.gates().ask(next_attempt.payable(), 0.0, None, first=True) == (0.0, None, "")
+    waiter, first, second = other.call.so_far.next_attempt.gates(), ring.lane(0).rate, ring.lane(1).rate
+    assert first is not None and second is not None
+    assert first.ask(waiter, 0.0) == 0.0
+    assert second.ask(waiter, 0.0) > 0.0

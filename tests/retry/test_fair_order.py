@@ -156,6 +156,17 @@ def test_without_names_calls_go_as_they_came() -> None:
     assert gate.lines is None
 
 
+def test_whose_first_call_costs_less_goes_first_whatever_its_later_calls_cost() -> None:
+    other = NamedApp("all", 1, RANKS["normal"])
+    waiting = [("jobs 1", JOBS, 1.0), ("jobs 2", JOBS, 100.0), ("all 1", other, 5.0)]
+    assert FairOrder().arranged(waiting) == ["jobs 1", "all 1", "jobs 2"]  # type: ignore[arg-type]
+
+
+def test_equal_apps_go_as_they_came_whatever_their_names_are() -> None:
+    other = NamedApp("all", 1, RANKS["normal"])
+    assert FairOrder().arranged([("jobs", JOBS, 1.0), ("all", other, 1.0)]) == ["jobs", "all"]  # type: ignore[arg-type]
+
+
 @given(st.lists(st.sampled_from([WEB, JOBS, MORE, BATCH]), max_size=60))
 def test_no_call_is_lost_and_none_overtakes_its_own_app(apps: list[NamedApp]) -> None:
     calls = [Call(app) for app in apps]

@@ -7,6 +7,7 @@ from playbook import Playbook, fault, reply, start
 from proxy.retry.actions import Deliver, Launch
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.caller import Caller
+from proxy.retry.cooldown import MOST_GROUPS
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
@@ -203,3 +204,18 @@ def test_an_endpoint_that_was_never_there_gets_no_limit() -> None:
     for number in range(4):
         fail(governor, 1004.0 + number / 100)
     assert governor.first.limit.is_on
+
+
+def test_a_route_whose_lane_makes_room_for_others_is_no_suspect_any_more() -> None:
+    """While there is a suspect, all attempts that go well are reported."""
+    request, lost = Request("GET", "u.example", "/"), AttemptEnding(False, True, False, False, "route", "reset")
+    caller = Caller(request, request.fields, "r")
+    caller.limits = caller.outages = True
+    governor = Governor()
+    governor.lane_of(("", b"one that is no suspect"))
+    governor.traffic.failed()
+    governor.failed(object(), caller, lost, 0.9, 1.0, again=False, cools=False)
+    assert governor.suspects == 1
+    for number in range(MOST_GROUPS + 1):
+        governor.lane_of(("", b"%d" % number)).start(10.0, 429, 1.0, 1.0)
+    assert governor.suspects == 0

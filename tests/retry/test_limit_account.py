@@ -208,6 +208,20 @@ def test_a_limit_that_only_this_process_uses_comes_back_as_what_was_sent_is_olde
     assert account.wait(ONE, 21) == 1
 
 
+def test_what_was_sent_at_short_intervals_comes_back_little_by_little_too() -> None:
+    """Sendings that follow each other closely are remembered together, but never for a large part of the period."""
+    account = Account()
+    for number in range(100):
+        account.heard(said(99 - number, 100), account.sent(ONE, number / 100), number / 100)
+    account.heard(said(99, 100), account.sent(ONE, 11), 11)  # all of it has come back
+    for number in range(99):
+        account.heard(said(98 - number, 100), account.sent(ONE, 12 + number / 20), 12 + number / 20)
+    ten: Price = (10.0, 1.0, 1.0, 1.0)
+    assert 21.0 <= 17 + account.wait(ONE, 17) <= 21.2  # what was sent at 11
+    assert 22.4 <= 17 + account.wait(ten, 17) <= 22.6  # and the first nine of the others
+    assert len(account._sent) < 50  # at any pace they are not many
+
+
 def test_a_limit_that_was_never_seen_to_come_back_whole_is_waited_for() -> None:
     account = Account()
     for number in range(10):
