@@ -37,6 +37,8 @@ LONGEST = 1e12
 
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+#: A sign that gRPC's implementations read (strconv.Atoi, Integer.valueOf, absl::SimpleAtoi): -0 is not negative.
+_SIGN = re.compile(r"^(?:\+|-(?=[0.]+$))(?=[0-9])")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -143,7 +145,7 @@ class _PushbackReader:
             values = self.values(name)
             if not values:
                 continue
-            delay = _milliseconds(values[0])
+            delay = _milliseconds(_SIGN.sub("", values[0]))
             if len(values) > 1 or delay is None:
                 return None
             found.append((name, delay))

@@ -69,6 +69,10 @@ def read(
         ("grpc-retry-pushback-ms", "123", 0.123),
         ("x-grpc-retry-pushback-ms", "123", 0.123),
         ("grpc-retry-pushback-ms", "0", 0),
+        ("grpc-retry-pushback-ms", "-0", 0),
+        ("grpc-retry-pushback-ms", "-0.0", 0),
+        ("grpc-retry-pushback-ms", "+5", 0.005),
+        ("Retry-After-Ms", "+5", None),
     ],
 )
 def test_each_field_in_each_form(name: str, value: str, expected: float | None) -> None:
@@ -79,7 +83,7 @@ def test_each_field_in_each_form(name: str, value: str, expected: float | None) 
 
 
 @pytest.mark.parametrize("name", ["grpc-retry-pushback-ms", "x-grpc-retry-pushback-ms"])
-@pytest.mark.parametrize("value", ["-1", "", "soon", "+5", "1e3", "0x5", "-0"])
+@pytest.mark.parametrize("value", ["-1", "", "soon", "+-5", "-+0", "+", "-", "--0", "1e3", "0x5", "-0.5"])
 def test_grpc_says_stop_by_anything_that_is_no_delay(name: str, value: str) -> None:
     pushback = read((name, value), ("grpc-status", "14"), status=200)
     assert pushback.stop
