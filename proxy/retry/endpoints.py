@@ -17,7 +17,7 @@ endpoints with equally few take turns. An attempt is under way until its answer'
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.retry.circuit_breaker import CircuitBreaker
@@ -92,7 +92,7 @@ class Endpoints:
         return min(breaker.seconds_left(now) for breaker in self.breakers if breaker is not None)
 
     def choose(
-        self, avoid: Collection[int], now: float, only: int | None = None, *, least: bool = False
+        self, avoid: Sequence[int], now: float, only: int | None = None, *, least: bool = False
     ) -> Choice | None:
         """Choose the endpoint of an attempt, and enter its breaker, as a probe if one is due; None if every breaker is
         open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight; `only`: the endpoint
@@ -131,7 +131,7 @@ class Endpoints:
         """The endpoints whose circuit breakers let a call pass."""
         return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
 
-    def choose_any(self, avoid: Collection[int], now: float, *, least: bool = False) -> Choice:
+    def choose_any(self, avoid: Sequence[int], now: float, *, least: bool = False) -> Choice:
         """Choose the endpoint of an attempt without asking the circuit breakers (`mode: observe` and `off`). `avoid`:
         the endpoints to use only if no other is left; `least`: choose the one with the fewest attempts under way.
         """
@@ -173,17 +173,18 @@ class Endpoints:
             if share.label == label:
                 self._elsewhere[index] = now + min(seconds, FIRST) if seconds > 0 else 0.0
 
-    def best(self, able: Sequence[int], avoid: Collection[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
+    def best(self, able: Sequence[int], avoid: Sequence[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
         """Return the number of the endpoint to use, and the endpoints with which it takes turns, empty if it uses up no
-        turn. `able`: the endpoints whose breakers let a call pass; `avoid`: those to use only if no other is left;
-        `least`: prefer those with the fewest attempts under way.
+        turn. `able`: the endpoints whose breakers let a call pass; `avoid`: those to use only if no other is left, and
+        then those first that are in it least often, so that retries go round all; `least`: prefer those with the fewest
+        attempts under way.
         """
         shares = self.shares
         well = [index for index in able if self._penalties[index].until <= now and self._elsewhere[index] <= now]
         well = well or list(able)
         first = min(shares[index].priority for index in well)
         here = [index for index in well if shares[index].priority == first]
-        others = [index for index in here if index not in avoid] or here
+        others = _least_often(here, avoid) if avoid else here
         for index in others:
             breaker = self.breakers[index]
             if breaker is not None and breaker.is_open:
@@ -192,13 +193,13 @@ class Endpoints:
             others = here = self._least(others, now)
         return max(others, key=lambda index: self._standing[index] + shares[index].weight), here
 
-    def rank(self, index: int, avoid: Collection[int], now: float) -> tuple[bool, int, bool]:
+    def rank(self, index: int, avoid: Sequence[int], now: float) -> tuple[bool, int, int]:
         """Return the order of the endpoint with the number `index` among others, but for the turns, which change while
         a call waits (the smaller goes first): whether it is passed over because it refuses connections, its priority,
-        and whether it is one of those to `avoid`.
+        and how often it is among those to `avoid`.
         """
         refuses = self._penalties[index].until > now or self._elsewhere[index] > now
-        return refuses, self.shares[index].priority, index in avoid
+        return refuses, self.shares[index].priority, avoid.count(index)
 
     def _least(self, able: Sequence[int], now: float) -> list[int]:
         """The endpoints of `able` that have the fewest attempts under way for their weight, in all workers."""
@@ -211,6 +212,13 @@ class Endpoints:
             under_way[index] = count / self.shares[index].weight
         fewest = min(under_way.values())
         return [index for index in able if under_way[index] == fewest]
+
+
+def _least_often(able: Sequence[int], avoid: Sequence[int]) -> list[int]:
+    """The endpoints of `able` that are in `avoid` least often: not at all, if there are such."""
+    times = [avoid.count(index) for index in able]
+    fewest = min(times)
+    return [index for index, count in zip(able, times, strict=True) if count == fewest]
 
 
 class EndpointGroup:

@@ -10,7 +10,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.retry.apps import NamedApp
@@ -249,7 +249,7 @@ class Payment:
     def choose(
         self,
         endpoints: Endpoints,
-        avoid: Collection[int],
+        avoid: Sequence[int],
         now: float,
         only: int | None = None,
         *,

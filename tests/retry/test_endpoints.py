@@ -82,6 +82,16 @@ def test_a_retry_takes_no_turn() -> None:
     assert [next_of(endpoints), next_of(endpoints, avoid=(0,)), next_of(endpoints)] == [0, 1, 1]
 
 
+def test_the_retries_of_a_call_that_failed_everywhere_go_round_all_endpoints() -> None:
+    endpoints = Endpoints(shares((1, 0), (1, 0), (1, 0), (1, 1)))
+    failed: tuple[int, ...] = ()
+    for _ in range(9):
+        index = next_of(endpoints, avoid=failed)
+        assert index is not None
+        failed = (*failed, index)
+    assert [sorted(failed[at : at + 3]) for at in (0, 3, 6)] == [[0, 1, 2]] * 3
+
+
 def test_endpoints_take_turns_while_calls_with_another_credential_are_held() -> None:
     registry, made = Registry(), policy((3, 0), (1, 0))
     governor = Playbook(made, registry=registry).scope.governor
