@@ -39,7 +39,8 @@ def group() -> Iterator[Path]:
     pytest.skip("no control group can be made here")
 
 
-async def test_sixty_uploads_at_a_time_fit_64_mib(tmp_path: Path, group: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "auto"])
+async def test_sixty_uploads_at_a_time_fit_64_mib(tmp_path: Path, group: Path, workers: str) -> None:
     """None is answered before all have come; each would be kept for a retry, if there were room."""
     come, all_there = 0, asyncio.Event()
 
@@ -55,7 +56,9 @@ async def test_sixty_uploads_at_a_time_fit_64_mib(tmp_path: Path, group: Path) -
     command = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *COMMAND)
     async with (
         Upstream(last) as upstream,
-        Redrive(tmp_path, f"upstreams: {{a: {{url: '{upstream.url}'}}}}\n", command=command) as running,
+        Redrive(
+            tmp_path, f"workers: {workers}\nupstreams: {{a: {{url: '{upstream.url}'}}}}\n", command=command
+        ) as running,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         asyncio.timeout(60),
     ):
