@@ -61,6 +61,17 @@ def test_reserved_tokens_come_one_after_the_other() -> None:
     assert (lease.left, lease.future.count, lease.future.at(1)) == (5, 1, 11.0)
 
 
+def test_a_remainder_that_is_not_kept_costs_no_reserved_token() -> None:
+    lease = leased(0.25)
+    lease.send(0.25, 0.0)
+    lease.granted(Grant(2.25, 10.0, 0.5, 2), 0.0)
+    assert lease.send(2, 1.0) == (0, 0, 2)
+    assert (lease.left, lease.future.count, lease.future.at(1)) == (0, 2, 10.0)
+    lease.granted(Grant(2), 1.0)
+    assert lease.send(0, 2.0) == (0, 0, 0)
+    assert lease.held == 0
+
+
 def test_reserved_tokens_that_redis_took_back_do_not_come() -> None:
     lease = leased(0)
     lease.send(0, 0.0)

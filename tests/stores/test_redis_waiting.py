@@ -121,6 +121,42 @@ async def test_reserved_tokens_come_one_after_the_other_to_all_who_wait(
     assert 0.0 < waits[0] <= 100.0
 
 
+@pytest.mark.parametrize("remainder", [0.0, 0.25])
+async def test_a_call_that_waits_for_a_reserved_token_costs_one_message_a_token(
+    redis_server: RedisServer, sidecars: Make, remainder: float
+) -> None:
+    """Also in a process that has less than a token, such as is left of a part, which no call can take."""
+    one = sidecars(redis_server)
+    spec = RateSpec(rate=0.3, burst=1, store="redis")
+    rate = one.registry.scope(policy_of(spec), REQUEST, one.now).rates[0]
+    gate, calls = rate.gate, [Silent() for _ in range(3)]
+    assert gate.ask(calls[0], one.now) > one.now
+    await one.trip()
+    assert gate.ask(calls[0], one.now) == one.now
+    rate.give_back(one.now, remainder)
+    one.now += 0.1
+    for each in calls[1:]:
+        gate.ask(each, one.now)
+    await one.trip()
+    comes, messages = rate.lease.future.at(1), rate._sequence
+    assert comes > one.now + 2.0
+    while one.now < comes:
+        one.now = min(comes, max(one.now + 0.001, rate.due))
+        await one.trip()
+    assert rate._sequence == messages
+    assert rate.due > comes  # the call whose token has come asks first
+    assert gate.ask(calls[1], one.now) == one.now
+    one.now += 0.02
+    trip = asyncio.create_task(one.trip())
+    await asyncio.sleep(0)
+    assert rate._sequence == messages + 1
+    one.now += 0.05
+    assert gate.ask(calls[2], one.now) > one.now  # while the message is under way that asks for its token
+    await trip
+    await one.trip()
+    assert (rate._sequence, rate.lease.future.count) == (messages + 1, 1)
+
+
 class Silent:
     def retime(self, at: float) -> None:
         pass

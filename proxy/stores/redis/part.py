@@ -149,7 +149,10 @@ class PartLease(Lease):
         if now > self.until:
             keep = 0.0
         self._at = math.inf
-        self.future.drop(math.ceil(self.held - keep))
+        future = self.future
+        future.drop(math.floor(self.held - keep + 1e-9))
+        future.drop(math.ceil(future.count - keep - 1e-9))
+        self.left = max(0.0, min(self.left, keep - future.count))  # a remainder that is less than a token
         return super().send(keep, now)
 
     def granted(self, grant: Grant, now: float) -> None:

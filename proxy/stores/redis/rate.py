@@ -59,6 +59,7 @@ class RedisRate(LeasedBucket, RateBucket):
         self._channel = channel
         self._free = self.rate  # the refill that is no process's part, as last heard
         self._beside: WeakSet[RedisRate] = WeakSet()  # rates that attempts pay together with this one
+        self._asks_for = 0.0  # tokens for which the message under way asks, because calls wait for them
         self._short = 0  # 1: this process could use more than its fair part; 2: it has less than that so far
         self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
 
@@ -167,6 +168,8 @@ class RedisRate(LeasedBucket, RateBucket):
         lease = self.lease
         if lease.future.count and now <= lease.until:
             return  # it is known when the next one comes
+        if self._asks_for and not self.gate.rejects:
+            return  # the reply to the message that is under way will say it
         pause = min(EARNED, REPEAT_EACH * self.store.crowd) if self.gate.rejects else REPORT_PAUSE
         if lease.part and now <= lease.until:
             if not (self.gate.rejects or self._may_have_more(now)):
@@ -224,6 +227,10 @@ class RedisRate(LeasedBucket, RateBucket):
         *report, making, dead, forget = super().message(now)
         return [*report, self._channel, making, dead, forget]
 
+    def unheard(self, now: float) -> None:
+        self._asks_for = 0.0
+        super().unheard(now)
+
     def paid_with(self, others: Iterable[TokenBucket]) -> None:
         self._beside.update(other for other in others if isinstance(other, RedisRate))
 
@@ -275,9 +282,11 @@ class RedisRate(LeasedBucket, RateBucket):
         known, has, awaited = self._level_to_tell(now), lease.part, self._awaited()
         lease.mature(now)
         waits = bool(self._beside and queue) and not lease.part  # for another rate: none is kept ready for later calls
-        keep = min(awaited, lease.held)
+        # For calls that wait no part of a token is kept: it can't pay, and would be reported again and again.
+        keep = awaited if awaited <= lease.held else self._whole(lease.held)
         spent, changed, keep = lease.send(keep if waits else max(self._keeps(now), keep), now)
         waiting = max(0.0, math.ceil(awaited - keep - 1e-9))
+        self._asks_for = waiting
         first = next((queue[each] for each in self.gate.turns()), 0.0)  # as a whole, even if less is enough to begin
         next_needs = max(0.0, math.ceil(first - keep - 1e-9))
         more = 0.0 if waits else max(0.0, min(self._need(now), self._part) - max(keep - awaited, 0.0))
@@ -288,7 +297,7 @@ class RedisRate(LeasedBucket, RateBucket):
 
     def _learn(self, values: list[float], now: float) -> None:
         lease, self._pool_heard, leased, holders, reserved, first, self._free, part, most, short = values
-        self._short = int(short)
+        self._short, self._asks_for = int(short), 0.0
         pause = 1 / self._free if self._free else 0.0
         self.lease.granted(Grant(lease, now + first, pause, int(reserved), part, most), now)
         self._level_heard = self._pool_heard + leased
@@ -322,8 +331,8 @@ class RedisRate(LeasedBucket, RateBucket):
             if self._awaited():
                 future = lease.future
                 at = now + max(REPORT_PAUSE, min(RENEW, self.wait(now)))
-                if future.count:
-                    at = future.at(future.count)
+                if future.count:  # a call takes the last token first, so that the message says what is needed next
+                    at = future.at(future.count) + REPORT_PAUSE
                 if self._short == 2:
                     at = min(at, now + self._step)
                 self._soon(at)
