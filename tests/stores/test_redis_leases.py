@@ -87,7 +87,7 @@ async def test_an_idle_lease_goes_back_after_a_second(redis_server: RedisServer,
 
 
 async def test_a_dead_sidecars_lease_comes_back(redis_server: RedisServer, sidecars: Make) -> None:
-    dead, alive = sidecars(redis_server, dead=0.2), sidecars(redis_server, dead=0.2)
+    dead, alive = sidecars(redis_server, dead=1.0), sidecars(redis_server, dead=1.0)
     bucket, whole = dead.bucket(QUOTA), alive.bucket(QUOTA)
     bucket.begin(dead.now)
     await dead.trip()
