@@ -14,11 +14,11 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import uvloop
+from staged_pool import staged
 from tenth import answer_to
 
 from proxy import runtime
@@ -27,7 +27,6 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.sink import LineSink
 from proxy.server.connection import AppConnection
 from proxy.transport.connection import Connection
-from proxy.transport.pool import Pool
 
 #: The answers' Date, which would change once a second: more often, the slower calls are.
 DATE = "Mon, 23 Nov 2026 08:00:00 GMT"
@@ -72,24 +71,6 @@ class Wire(asyncio.Transport):
         self.news.set()
 
 
-class MemoryPool(Pool):
-    """A pool that dials nothing: the upstream's ends of its connections are the stage's."""
-
-    stage: Stage
-
-    async def open(
-        self,
-        origin: Any,
-        *,
-        within: float,
-        idempotent: bool | None = None,
-        not_on: Collection[object] = (),
-        alone: bool = False,
-        app: object = None,
-    ) -> Connection:
-        return self.stage.connect(origin)
-
-
 class Stage:
     """A data path, one app's connection, and the upstream, whose answers are those of `tenth`."""
 
@@ -107,16 +88,15 @@ class Stage:
             [answer_to(b"/own", fails, DATE, uuid.uuid4().hex) for _ in range(OWN)] for fails in (False, True)
         ]
         self.far: list[Wire] = []
-        MemoryPool.stage = self
-        runtime.Pool = MemoryPool  # type: ignore[misc]
         sink = LineSink(out, asyncio.get_running_loop().call_later)
-        self.path = runtime.data_path(settings, sink, lambda *_, **facts: None, Metrics())
+        with staged(self.connect):
+            self.path = runtime.data_path(settings, sink, lambda *_, **facts: None, Metrics())
         self.app = AppConnection(self.path.acceptor)
         self.near = Wire(self.app, self.news, self.silent)
 
-    def connect(self, origin: Any) -> Connection:
+    def connect(self, origin: Any, *, tunnel: bool) -> Connection:
         """A connection to the upstream."""
-        connection = Connection(self.path.context.pool, origin)
+        connection = Connection(self.path.context.pool, origin, tunnel=tunnel)
         self.far.append(Wire(connection, self.news, self.silent))
         return connection
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from conformance_kit import Proxy, running
 
-sys.path.append(str(Path(__file__).parent.parent / "wire"))  # the fuzzer starts from the grammar's tables
+TESTS = Path(__file__).parent.parent
+# The fuzzer starts from the grammar's tables, and has the bench's connections in memory.
+sys.path += [str(TESTS / "wire"), str(TESTS.parent / "bench")]
 
 PLAIN = "defaults: {strategy: none}\n"
 RETRYING = """

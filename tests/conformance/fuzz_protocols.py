@@ -27,7 +27,8 @@ from typing import Any
 
 if __name__ == "__main__":
     here = Path(__file__).parent
-    sys.path[:0] = [str(here), str(here.parent), str(here.parent / "wire"), str(here.parent.parent)]
+    root = here.parent.parent
+    sys.path[:0] = [str(here), str(here.parent), str(here.parent / "wire"), str(root / "bench"), str(root)]
 
 import uvloop
 from fuzz_judge import Case, play

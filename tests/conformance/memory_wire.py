@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Collection
-from functools import partial
 from typing import Any
 
+from staged_pool import staged
 from strict_reader import Malformed, read_requests
 from support.front import Front, RecordingObserver
 
-from proxy import runtime
 from proxy.retry.policy import Backoff, Strategy
 from proxy.runtime import DataPath
 from proxy.server import presence
 from proxy.server.connection import AppConnection
 from proxy.transport.connection import Connection
-from proxy.transport.pool import Pool
 
 #: Turns of the loop without news after which everything has settled.
 QUIET = 3
@@ -158,29 +155,6 @@ class Far:
         return True
 
 
-class StagedPool(Pool):
-    """One that dials nothing: its connections end on the stage."""
-
-    def __init__(self, stage: Stage, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.stage = stage
-
-    async def open(
-        self,
-        origin: Any,
-        *,
-        within: float,
-        idempotent: bool | None = None,
-        not_on: Collection[object] = (),
-        alone: bool = False,
-        app: object = None,
-    ) -> Connection:
-        return self.stage.connect(origin, tunnel=False)
-
-    async def open_tunnel(self, origin: Any, *, within: float, app: object = None) -> Connection:
-        return self.stage.connect(origin, tunnel=True)
-
-
 class Stage:
     """A proxy for one case after the other. `script`: answers to come, each (packets, EOF | RESET | "")."""
 
@@ -194,11 +168,8 @@ class Stage:
         strategy = Strategy("standard", "standard", 2, Backoff(0.0, 0.0, jitter="none"))
         front = Front(fallback={"strategy": strategy})
         self.observed = RecordingObserver()
-        real, runtime.Pool = runtime.Pool, partial(StagedPool, self)  # type: ignore[assignment, misc]
-        try:
+        with staged(self.connect):
             self.path = DataPath(loop, front.settings, self.observed)
-        finally:
-            runtime.Pool = real  # type: ignore[misc]
         self._kept = presence.is_connected, presence.has_ended
         presence.is_connected = lambda _: True
         presence.has_ended = lambda _: False
