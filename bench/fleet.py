@@ -62,6 +62,8 @@ CORES = 0.25
 #: Tokens a second of the rate that calls wait for: in all, and for each sidecar where all share it; and the calls that
 #: wait in each sidecar.
 RATE, RATE_EACH, WAITERS = 50.0, 5.0, 5
+#: Seconds after which a process reports that waits for a token that comes later.
+RENEWED = 6.0
 #: Seconds in which a state settles, before anything is counted: in any fleet, and for each sidecar.
 SETTLES, SETTLES_EACH = 4.0, 0.006
 #: Scripts a second and sidecar, 5 % more at most; for `waiting` scripts a token, beside the reports of the processes.
@@ -465,7 +467,8 @@ def judge(run: Run, found: Figures) -> tuple[str, str]:
     shown, target = f"{counted:.2f}", TARGETS.get(state)
     if state in ("waiting", "sharing"):
         tokens = found.tokens / (run.seconds - 0.5)
-        counted = (counted - 1 / SELDOM) * run.sidecars / max(1.0, tokens)
+        renewals = 1 / RENEWED if run.state == "waiting" and run.sidecars / RATE > RENEWED else 0.0
+        counted = (counted - 1 / SELDOM - renewals) * run.sidecars / max(1.0, tokens)
         shown = f"{shown}: {counted:.2f} a token, of which {tokens:.0f} a second came"
     elif state in ("pace", "failing", "scarce", "drained"):
         shown += f" ({found.granted} granted, {found.refused} refused)"

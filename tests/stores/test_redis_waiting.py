@@ -157,6 +157,24 @@ async def test_a_call_that_waits_for_a_reserved_token_costs_one_message_a_token(
     assert (rate._sequence, rate.lease.future.count) == (messages + 1, 1)
 
 
+async def test_a_reserved_token_that_comes_late_is_kept(redis_server: RedisServer, sidecars: Make) -> None:
+    """Many processes wait for few tokens: each one's turn comes later than a lease is trusted without a report."""
+    one = sidecars(redis_server)
+    rate = one.registry.scope(
+        policy_of(RateSpec(rate=0.05, burst=1, initial=0, store="redis")), REQUEST, one.now
+    ).rates[0]
+    gate, call = rate.gate, Silent()
+    assert gate.ask(call, one.now) > one.now
+    await one.trip()
+    comes, messages = rate.lease.future.at(1), rate._sequence
+    assert comes > one.now + 10.0
+    while one.now < comes:
+        one.now = min(comes, max(one.now + 0.001, rate.due))
+        await one.trip()
+    assert gate.ask(call, one.now) == one.now
+    assert rate._sequence - messages <= 3
+
+
 class Silent:
     def retime(self, at: float) -> None:
         pass

@@ -21,7 +21,7 @@ from proxy.retry.buckets import RateBucket
 from proxy.retry.token_bucket import STEP, TokenBucket
 from proxy.retry.waiter import Waiter
 from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, Store
-from proxy.stores.redis.lease import AHEAD, EARNED, IDLE, RENEW, REPORT_PAUSE, Burn, LeasedBucket
+from proxy.stores.redis.lease import AHEAD, ALIVE, EARNED, IDLE, RENEW, REPORT_PAUSE, TRUSTED, Burn, LeasedBucket
 from proxy.stores.redis.part import Grant, PartLease
 from proxy.stores.redis.share import Rising, Turns
 
@@ -331,8 +331,11 @@ class RedisRate(LeasedBucket, RateBucket):
             if self._awaited():
                 future = lease.future
                 at = now + max(REPORT_PAUSE, min(RENEW, self.wait(now)))
-                if future.count:  # a call takes the last token first, so that the message says what is needed next
-                    at = future.at(future.count) + REPORT_PAUSE
+                if future.count:
+                    # A call takes the last token first, so that the message says what is needed next. Tokens that come
+                    # later than a lease is trusted would be lost without a report before that.
+                    renews = self.heard_at + self.store.dead * (TRUSTED - ALIVE)
+                    at = min(future.at(future.count) + REPORT_PAUSE, renews)
                 if self._short == 2:
                     at = min(at, now + self._step)
                 self._soon(at)
