@@ -33,6 +33,9 @@ from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 #: The body of a request that asks for a stream.
 ASKS_FOR_STREAM = b'{"stream": true}'
 
+#: The fate of a request that has not reached the upstream yet.
+_UNKNOWN = Sending(math.inf)
+
 #: Decides what happens to a sending of attempt n (first) that begins now (second).
 UpstreamModel = Callable[[int, float], Sending]
 
@@ -111,8 +114,11 @@ class Driver:
 
     # what a subclass may watch
 
-    def launched(self, attempt: int) -> None:
-        """Note that the attempt with this number is sent now."""
+    def launched(self, attempt: int) -> float:
+        """Note that the attempt with this number is sent now. Returns the seconds that its request takes to reach the
+        upstream.
+        """
+        return 0.0
 
     def ended(self, attempt: int) -> None:
         """Note that a sending of the attempt with this number has ended, and that the call has dealt with that."""
@@ -303,10 +309,23 @@ class Driver:
         self._watch_deadline(self.call)
 
     def _do_launch(self, action: act.Launch) -> None:
+        self.key, self.endpoint = action.key, action.endpoint
+        transit = self.launched(action.attempt)
+        if not transit:
+            self._reach(action)
+            return
+        self._sendings += 1
+        self._flying[action.attempt] = (self._sendings, _UNKNOWN)
+        self.clock.at(self.clock.now + transit, UPSTREAM, self._reach, action, self._sendings)
+
+    def _reach(self, action: act.Launch, number: int = 0) -> None:
+        """Let the upstream decide what happens to a request that has reached it. `number`: that of the sending, if it
+        was on its way for a time; nothing happens if its attempt was cancelled meanwhile.
+        """
         attempt, now = action.attempt, self.clock.now
-        self.key = action.key
-        self.endpoint = action.endpoint
-        self.launched(attempt)
+        if number and self._flying.get(attempt, (0, _UNKNOWN))[0] != number:
+            return
+        self.key, self.endpoint = action.key, action.endpoint
         sending = self._upstream(attempt, now)
         if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer
             self._read_body()
@@ -509,11 +528,12 @@ class Recorder(Driver):
             call.expects(estimate(policy.tokens, self.asked or None, size, scope.outputs, self.clock.now))
         return call
 
-    def launched(self, attempt: int) -> None:
+    def launched(self, attempt: int) -> float:
         """Record when the attempt was sent. A transparent retry keeps the number and the start of its attempt."""
         self._scopes[attempt] = self.scope
         if attempt > len(self.starts):
             self.starts.append(self.clock.now - self.began)
+        return 0.0
 
     def ended(self, attempt: int) -> None:
         """Record the bucket's level after the call has dealt with an attempt's end, once for each attempt."""

@@ -9,13 +9,24 @@ from pathlib import Path
 import pytest
 from support.scenarios import scenario
 
+from proxy.lab.clock import Clock
+from proxy.lab.driver import Driver, FixedDraws
 from proxy.lab.simulate.columns import WITHOUT_APPS, columns
 from proxy.lab.simulate.figures import figures
+from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.limits import LimitKind, limit_of
 from proxy.lab.simulate.possible import Possible
 from proxy.lab.simulate.report import as_json
 from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.simulation import play
+from proxy.lab.upstream import Sending
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.environment import Env
+from proxy.retry.facts import NoFields, Reply, Request
+from proxy.retry.machine import Call
+from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry.registry import Registry
+from proxy.retry.waiting_room import WaitingRoom
 
 ROOT = Path(__file__).parent.parent.parent
 AHEAD = sorted((ROOT / "config/examples/scenarios/ahead").glob("*.yaml"))
@@ -54,6 +65,56 @@ policy: {dialects: [http, openai], rate: {kind: rate, rate: 5000/s, burst: 9000,
     settled = figures(found, play(found, columns(None, found, {})[0][0]))
     assert (settled.success_rate, settled.refused) == (1.0, 0)
     assert settled.latency["p50"] < 1
+
+
+def test_requests_of_one_moment_arrive_in_any_order_if_the_scenario_says_so(tmp_path: Path) -> None:
+    """Of a quota that is used up, others are served then."""
+    text = """\
+duration: 2m
+calls: 8/s
+sidecars: 1
+upstream: {latency: 50ms, limit: 30, window: 10s, limit_kind: bucket, burst: 5, overload: 429, ORDER}
+"""
+
+    def ends(order: str) -> list[tuple[float, int]]:
+        """When each call began, and whether it was served."""
+        found = scenario(tmp_path, text.replace("ORDER", order))
+        ledger = Ledger()
+        play(found, columns(None, found, {})[0][0], ledger=ledger)
+        return sorted(zip(ledger.began, ledger.served, strict=True))
+
+    assert ends("order: random") == ends("order: random")
+    assert ends("order: sent") == ends("retry_after: 0s")
+    assert ends("order: random") != ends("order: sent")
+
+
+def test_a_request_that_is_overtaken_reaches_the_upstream_later() -> None:
+    clock, came = Clock(), []
+    policy = Policy(
+        "u", "", Strategy("standard", "standard", 3, Backoff(0.1, 20.0, 2.0, "none")), BucketRef(QuotaSpec())
+    )
+    registry = Registry()
+
+    class Sent(Driver):
+        def __init__(self, number: int) -> None:
+            super().__init__(clock, self.fate)
+            self.number = number
+
+        def launched(self, attempt: int) -> float:
+            return (0.0, 0.003, 0.001)[self.number]
+
+        def fate(self, attempt: int, now: float) -> Sending:
+            came.append((self.number, now))
+            return Sending(0.05, Reply(200, NoFields()))
+
+    drivers = [Sent(number) for number in range(3)]
+    for driver in drivers:
+        request = Request("GET", "u.test", "/", NoFields())
+        env = Env(FixedDraws(1.0), 0.0, WaitingRoom(10))
+        driver.begin(Call(request, policy, registry.scope(policy, request), env, driver.set_alarm))
+    clock.run()
+    assert came == [(0, 0.0), (2, 0.001), (1, 0.003)]
+    assert [driver.finished for driver in drivers] == pytest.approx([0.05, 0.053, 0.051])
 
 
 def test_apps_fare_by_their_priority_and_their_weight(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ class _ScriptedCall(Recorder):
         endpoints = self.call.so_far.policy.endpoints
         return endpoints[self.endpoint].label if self.endpoint is not None and endpoints else ""
 
-    def launched(self, attempt: int) -> None:
-        super().launched(attempt)
+    def launched(self, attempt: int) -> float:
+        transit = super().launched(attempt)
         played = self.played
         played.attempts = max(played.attempts, attempt)
         # The transparent retry takes the place of what it sends again.
@@ -130,6 +130,7 @@ class _ScriptedCall(Recorder):
         if flight is not None and flight.held_by:
             fields["held_by"], fields["held"] = flight.held_by, duration(flight.held)
         played.sent[attempt - 1 : attempt] = [fields]
+        return transit
 
     def ended(self, attempt: int) -> None:
         before = len(self.levels)

@@ -60,6 +60,11 @@ UPSTREAM = Section(
         "slow_latency": Key(positive_duration, "1s", "the median of those"),
         "failing": Key(share, 0, "the share of requests that fail at any time, with 503"),
         "breaking": Key(share, 0, "the share of answers that break after their head at any time"),
+        "order": Key(
+            one_word("sent", "random"),
+            "sent",
+            "whether requests arrive as they are sent, or those of one moment in any order",
+        ),
         "capacity": Key(_CAPACITY, "off", "requests a second; those above queue up"),
         "queue": Key(
             duration, "1s", "how long a request may stand in the queue; it is refused where it would be longer"

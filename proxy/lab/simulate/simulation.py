@@ -170,11 +170,12 @@ class _Simulated(Driver):
         """The number of the app that calls."""
         return self._arrival.app
 
-    def launched(self, attempt: int) -> None:
+    def launched(self, attempt: int) -> float:
         call = self.call
         state = call.so_far.state
         if attempt > 1 and call.hedged and isinstance(state, Flying) and min(state.flights) < attempt:
             self._run.played.hedges += 1
+        return self._run.world.transit()
 
     def over(self) -> None:
         self._run.over(self)

@@ -140,6 +140,7 @@ class Scenario:
     slow_latency: float = 1.0
     failing: float
     breaking: float = 0.0
+    order: str = "sent"
     capacity: float | None
     queue: float
     overload: Kind

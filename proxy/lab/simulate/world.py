@@ -12,6 +12,8 @@ from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Reply
 
+#: Seconds that a request takes to arrive at most, where requests that are sent together arrive in any order.
+_TRANSIT = 0.001
 #: Seconds that a refusal takes.
 _REFUSAL = 0.001
 #: Where nothing ever comes.
@@ -44,6 +46,8 @@ class World:
         self.longest_pushback = self.refused = 0
         self._scenario = scenario
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
+        order = random.Random(f"{seed}/order")  # noqa: S311, TID251 - the same
+        self._order = order if scenario.order == "random" else None
         self._deaf = deaf
         self._free_at = [0.0] * scenario.endpoints
         self._limits: dict[int, RequestLimit] = {}  # of each key
@@ -52,6 +56,12 @@ class World:
         self._outages: tuple[ScenarioOutage, ...] = ()
         self._recovering: ScenarioOutage | None = None
         self._replies: dict[tuple[int, int], Reply] = {}
+
+    def transit(self) -> float:
+        """The seconds that a request takes to arrive: none, or where requests arrive in any order up to a millisecond,
+        at random.
+        """
+        return 0.0 if self._order is None else _TRANSIT * self._order.random()
 
     def fate(self, now: float, key: int, endpoint: int, size: int = 1, route: int = 0) -> Sending:
         """The answer or fault that a request of this route gets which is sent `now` to this endpoint; it counts with
