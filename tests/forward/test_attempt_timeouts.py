@@ -18,7 +18,7 @@ FINE = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 async def test_a_retry_that_is_sent_as_an_attempt_times_out_has_its_own_timeout() -> None:
     """Connections rest for all attempts, and none waits: the next is sent while the last one's timeout is seen to."""
     strategy = Strategy("standard", "standard", 3, Backoff(0.0, 0.0), QuotaSpec())
-    timeouts = Timeouts(total=None, attempt=0.05)
+    timeouts = Timeouts(total=None, attempt=0.3)
     together = asyncio.Event()
     async with AsyncExitStack() as held:
         upstream = await held.enter_async_context(Upstream(*[gated(together, b"", FINE)] * 3, hang))
@@ -35,5 +35,5 @@ async def test_a_retry_that_is_sent_as_an_attempt_times_out_has_its_own_timeout(
         assert upstream.connections == 3
         assert front.observed.outcomes[3] is Outcome.ATTEMPTS_EXHAUSTED
         assert [record.detail for record in front.observed.calls[3]["history"]] == [
-            "no answer within 0.05s (timeouts.attempt)"
+            "no answer within 0.3s (timeouts.attempt)"
         ] * 3

@@ -98,7 +98,7 @@ async def test_the_total_of_all_buffers_is_bounded() -> None:
 
 
 async def test_an_attempt_timeout_is_504_after_the_retries() -> None:
-    limits = Timeouts(attempt=0.02)
+    limits = Timeouts(attempt=0.2)
     async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
         async with front.app() as app:
             reply = await app.ask("GET", "/api/")
@@ -108,11 +108,11 @@ async def test_an_attempt_timeout_is_504_after_the_retries() -> None:
 
 
 async def test_an_attempt_timeout_ends_with_the_head() -> None:
-    limits = Timeouts(attempt=0.05)
+    limits = Timeouts(attempt=0.2)
 
     async def step(turn: Turn) -> None:
         await turn.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.3)
         await turn.write(b"cd")
 
     async with Upstream(step) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:

@@ -25,7 +25,7 @@ BODY = b'{"error": {"code": "none"}}'
 JSON = ("Content-Type: application/json",)
 #: What a policy needs to keep a success's head, and how that success then fails.
 KEPT: dict[str, tuple[dict[str, Any], Played, int]] = {
-    "silent after its head": ({"timeouts": Timeouts(first_byte=0.2)}, Played(BODY, JSON, come=0, then="stalls"), 504),
+    "silent after its head": ({"timeouts": Timeouts(first_byte=0.4)}, Played(BODY, JSON, come=0, then="stalls"), 504),
     "broken in its first byte": (
         {"timeouts": Timeouts(first_byte=60.0)},
         Played(BODY, JSON, come=0, then="breaks"),

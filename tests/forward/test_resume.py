@@ -277,7 +277,7 @@ async def test_silence_counts_as_a_break_if_that_is_asked_for() -> None:
 
     async with (
         Upstream(silent) as upstream,
-        Front(to("api", upstream.url, resume=Resume(stall=0.02))) as front,
+        Front(to("api", upstream.url, resume=Resume(stall=0.3))) as front,
     ):
         reply = await got(front)
         assert isinstance(reply, Answer)

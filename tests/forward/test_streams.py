@@ -27,7 +27,7 @@ BY_PACK = Classify(
 BUSY = Rule(Class.TRANSIENT, "rule 1", frozenset({200}), json=((("error", "code"), "server_busy"),))
 EVENT = Rule(Class.TRANSIENT, "rule 1", frozenset({200}), event=EventRule("error"))
 ASKS = b'{"model": "m", "stream": true}'
-SOON = Timeouts(first_byte=0.05)
+SOON = Timeouts(first_byte=0.3)
 
 
 def opens(name: str, **data: Any) -> bytes:
@@ -291,7 +291,7 @@ async def test_a_head_that_comes_before_the_requests_end_goes_on_at_once() -> No
 
 
 async def test_the_deadline_counts_while_a_head_is_kept() -> None:
-    timeouts = Timeouts(first_byte=30.0, total=0.05)
+    timeouts = Timeouts(first_byte=30.0, total=0.5)
     async with called(stalls(BEGUN), classify=BY_PACK, timeouts=timeouts) as (upstream, front):
         assert (await post(front)).status == 504
         async with asyncio.timeout(30):
@@ -300,6 +300,6 @@ async def test_the_deadline_counts_while_a_head_is_kept() -> None:
 
 
 async def test_silence_ends_a_look_that_nothing_else_bounds() -> None:
-    timeouts = Timeouts(total=None, idle=0.05)
+    timeouts = Timeouts(total=None, idle=0.3)
     async with called(stalls(BEGUN), stream(SAID), classify=BY_PACK, timeouts=timeouts) as (_, front):
         assert (await post(front)).body == SAID

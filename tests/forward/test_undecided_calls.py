@@ -216,10 +216,10 @@ async def test_an_app_that_leaves() -> None:
 
 
 async def test_a_deadline_and_an_attempt_timeout() -> None:
-    async with Warm(hang, timeouts=Timeouts(total=0.05)) as warm:
+    async with Warm(hang, timeouts=Timeouts(total=0.3)) as warm:
         assert (await warm.app.ask("GET", "/api/x")).status == 504
         assert warm.front.observed.outcomes[1] is Outcome.DEADLINE
-    async with Warm(hang, DATED, timeouts=Timeouts(attempt=0.02)) as warm:
+    async with Warm(hang, DATED, timeouts=Timeouts(attempt=0.3)) as warm:
         reply = await warm.app.ask("GET", "/api/x")
         assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
 
@@ -297,7 +297,7 @@ async def test_one_whose_app_leaves_on_the_way_and_one_that_falls_silent() -> No
         warm.app.vanish()
         await warm.upstream.gone.wait()
         assert (await warm.front.observed.until(2))[1]["outcome"] is Outcome.CLIENT_GONE
-    async with Warm(begin, timeouts=Timeouts(idle=0.03)) as warm:
+    async with Warm(begin, timeouts=Timeouts(idle=0.2)) as warm:
         with pytest.raises(CutError):
             await warm.app.ask("GET", "/api/x")
         assert (await warm.front.observed.until(2))[1]["outcome"] is Outcome.COMMITTED
@@ -411,7 +411,7 @@ async def test_a_dial_that_fails_is_retried(made: list[Call]) -> None:
 @pytest.mark.parametrize("ends", ["the app leaves", "its time is out", "the process ends"])
 async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
     """Its dial is given up, and everything that it took is given back."""
-    limits = Timeouts(total=0.05) if ends == "its time is out" else Timeouts()
+    limits = Timeouts(total=0.3) if ends == "its time is out" else Timeouts()
     async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
         dialling, cancelled = asyncio.Event(), asyncio.Event()
 

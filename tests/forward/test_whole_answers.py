@@ -293,13 +293,13 @@ async def test_an_app_that_leaves_frees_what_was_kept() -> None:
 
 
 async def test_at_the_deadline_an_answer_in_time_goes_on() -> None:
-    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(total=0.05)) as (_, __, app):
+    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(total=0.3)) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _seen(app, len(BODY) - 1)
 
 
 async def test_the_attempts_timeout_ends_at_the_head() -> None:
-    answers, short = WholeAnswers(pause=60.0, wait=0.06), Timeouts(attempt=0.02)
+    answers, short = WholeAnswers(pause=60.0, wait=0.5), Timeouts(attempt=0.3)
     async with called(stalls(WHOLE[:-1]), answers=answers, timeouts=short) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _seen(app, len(BODY) - 1)

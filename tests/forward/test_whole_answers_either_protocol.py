@@ -118,7 +118,7 @@ async def test_on_the_last_attempt_nothing_is_kept(app: Protocol, spoken: Protoc
         (Played(BODY), {"answers": WholeAnswers(49, 60.0, 60.0)}, {}),
         (Played(BODY), {}, {"buffers": Buffers(1 << 20, 40)}),
         (Played(BODY, ("Content-Type: text/event-stream",)), {}, {}),
-        (Played(BODY), {"timeouts": Timeouts(idle=0.05)}, {}),
+        (Played(BODY), {"timeouts": Timeouts(idle=0.3)}, {}),
     ],
     ids=["wait", "pause", "whole", "buffers", "stream", "idle"],
 )

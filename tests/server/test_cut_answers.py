@@ -71,7 +71,7 @@ WAYS = [
 async def test_it_ends_with_a_reset(how: str, framed: str, before: int, version: str) -> None:
     seen = asyncio.Event()
     steps = [answer(200, b"ok")] * before + [breaks(how, FRAMED[framed], seen)]
-    limits = Timeouts(idle=0.05) if how == "silence" else Timeouts()
+    limits = Timeouts(idle=0.3) if how == "silence" else Timeouts()
     async with Upstream(*steps) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
         app = socket.create_connection(("127.0.0.1", front.port))
         app.setblocking(False)
