@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from targets import CPU, DIRECT, INTERCEPTED, TUNNEL, verdicts
+from targets import CPU, DIRECT, INTERCEPTED, TUNNEL, verdicts, without_gaps
 
 README = Path(__file__).parent / "README.md"
 BEGINS, ENDS = "<!-- made by bench/report.py from results/latest.json -->", "<!-- end of what is made -->"
@@ -20,7 +20,9 @@ BEGINS, ENDS = "<!-- made by bench/report.py from results/latest.json -->", "<!-
 def write_reports(
     folder: Path, raw: dict[str, Any], medians: dict[str, Any], machine: str, rounds: int, seconds: int
 ) -> None:
-    """Write latest.json, latest.md and latest.svg, and print the tables."""
+    """Write latest.json, latest.md and latest.svg, and print the tables. In `raw` each figure has one place for each
+    round, None where the round did not yield it.
+    """
     folder.mkdir(exist_ok=True)
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     head = f"{when}; {machine}; {rounds} rounds of {seconds:g} s each; medians (lowest to highest)."
@@ -28,16 +30,17 @@ def write_reports(
         json.dumps({"machine": machine, "date": when, "rounds": rounds, "seconds": seconds, "figures": raw}, indent=1)
         + "\n"
     )
+    found = without_gaps(raw)
     tables = [
         head,
         "",
         *verdicts(raw),
         "",
-        *cpu_table(raw, medians),
+        *cpu_table(found, medians),
         "",
-        *latency_table(raw, medians),
+        *latency_table(medians),
         "",
-        *process_table(raw, medians),
+        *process_table(found),
     ]
     text = "\n".join(tables) + "\n"
     (folder / "latest.md").write_text(text)
@@ -54,10 +57,10 @@ def with_summary(kept: dict[str, Any]) -> str:
 
 def summary(kept: dict[str, Any]) -> list[str]:
     """A run in a few lines: what a call costs peers as a multiple of what it costs redrive, memory and start."""
-    figures = kept["figures"]
+    figures = without_gaps(kept["figures"])
     own = figures["redrive"]
     lines = [f"{kept['rounds']} rounds of {kept['seconds']:g} s each, {kept['date']}, on {kept['machine']}.", ""]
-    lines += [*verdicts(figures), "", "CPU of a call, and what it costs peers as a multiple of that:", ""]
+    lines += [*verdicts(kept["figures"]), "", "CPU of a call, and what it costs peers as a multiple of that:", ""]
     peers = [name for name in figures if name not in ("redrive", DIRECT, "upstream alone")]
     lines += [f"| | redrive, us | {' | '.join(f'{name}, to redrive' for name in peers)} |"]
     lines += [f"| --- | --- |{' --- |' * len(peers)}"]
@@ -111,7 +114,7 @@ def cpu_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
     return lines
 
 
-def latency_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
+def latency_table(medians: dict[str, Any]) -> list[str]:
     """Added latency: what the proxy's median and 99th percentile have above the upstream's own median."""
     lines = ["Added latency, microseconds (the upstream alone taken off)", ""]
     lines += ["| workload | proxy | added p50 | added p99 |", "| --- | --- | --- | --- |"]
@@ -126,7 +129,7 @@ def latency_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
     return lines
 
 
-def process_table(raw: dict[str, Any], medians: dict[str, Any]) -> list[str]:
+def process_table(raw: dict[str, Any]) -> list[str]:
     """Start-up and memory."""
     keys = list(dict.fromkeys(key for rows in raw.values() for key in rows.get("process", {})))
     lines = ["The process", "", "| proxy | " + " | ".join(keys) + " |", "| --- |" + " --- |" * len(keys)]

@@ -28,7 +28,7 @@ from load import WORKLOADS, Load, Workload, download, run_curl, run_wrk
 from measure import Running, at_rest, cpu_seconds, free_port, memory
 from peers import PEERS, Peer, Place, redrive, write_nginx
 from report import write_reports
-from targets import DIRECT, INTERCEPTED, TUNNEL
+from targets import DIRECT, INTERCEPTED, TUNNEL, without_gaps
 
 HERE = Path(__file__).parent
 PROXY_CORE, LOAD_CORE = 1, 0
@@ -294,11 +294,15 @@ def main() -> int:
         print(f"left out, not installed: {peer.name}")
         peers.remove(peer)
     works = [work for work in WORKLOADS if any(word in work.name for word in chosen.works.split(","))]
-    results: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    results: dict[str, dict[str, dict[str, list[float | None]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
 
-    def keep(name: str, work: str, figures: dict[str, float]) -> None:
+    def keep(number: int, name: str, work: str, figures: dict[str, float]) -> None:
         for key, value in figures.items():
-            results[name][work][key].append(value)
+            kept = results[name][work][key]
+            kept += [None] * (number - 1 - len(kept))  # rounds that failed: the places are those of the rounds
+            kept.append(value)
 
     def say(name: str, work: str, figures: dict[str, float]) -> None:
         shown = "  ".join(f"{key} {value:,.1f}" for key, value in figures.items())
@@ -315,16 +319,16 @@ def main() -> int:
                     if work.via == "reverse" and work.upstream == "plain" and work.mebibytes < LARGE and not work.by:
                         alone = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
                         record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
-                        keep("upstream alone", work.name, record)
+                        keep(number, "upstream alone", work.name, record)
                 if any(not work.http2 for work in works):
                     direct = download(f"http://127.0.0.1:{place.upstream}/big", LOAD_CORE)
-                    results[DIRECT][TUNNEL]["MiB/s"].append(direct / 2**20)
+                    keep(number, DIRECT, TUNNEL, {"MiB/s": direct / 2**20})
                 if with_interception and any(peer.name == "redrive" for peer in peers):
                     direct = download(f"https://localhost:{place.upstream_tls}/large", LOAD_CORE, ca=place.ca)
-                    results[DIRECT][INTERCEPTED]["MiB/s"].append(direct / 2**20)
+                    keep(number, DIRECT, INTERCEPTED, {"MiB/s": direct / 2**20})
                     intercepted = fetch_intercepted(place)
                     say("redrive", INTERCEPTED, intercepted)
-                    keep("redrive", INTERCEPTED, intercepted)
+                    keep(number, "redrive", INTERCEPTED, intercepted)
                 for peer in [peer for peer in peers if peer.judged or number == 1]:
                     try:
                         figures = measure_peer(peer, place, works, chosen.seconds, say, rests=number == 1)
@@ -332,7 +336,7 @@ def main() -> int:
                         print(f"  {peer.name:12} failed: {error}", flush=True)
                         continue
                     for work, values in figures.items():
-                        keep(peer.name, work, values)
+                        keep(number, peer.name, work, values)
         finally:
             for each in (running, *others):
                 each.stop()
@@ -342,7 +346,7 @@ def main() -> int:
     plain = json.loads(json.dumps(results))
     medians = {
         name: {work: {key: statistics.median(values) for key, values in keys.items()} for work, keys in rows.items()}
-        for name, rows in plain.items()
+        for name, rows in without_gaps(plain).items()
     }
     write_reports(HERE / "results", plain, medians, machine, chosen.rounds, chosen.seconds)
     return 0

@@ -1,7 +1,7 @@
 """What redrive is meant to reach beside its peers in one run, and whether it did.
 
 A ratio is that of one round's figures, and what is judged is the median of the rounds' ratios: rounds are interleaved, so
-that a slow minute of the machine is in both.
+that a slow minute of the machine is in both. A figure that a round did not yield is None in its place.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def verdicts(raw: dict[str, Any]) -> list[str]:
     lines += ["", "| | redrive | asked for |", "| --- | --- | --- |"]
     p99 = _ratio(raw, AT_32, "redrive", "envoy", "p99 us")
     held = _ratio(raw, "process", "redrive", "envoy", "memory at rest, MiB")
-    process = {key: statistics.median(values) for key, values in raw.get("redrive", {}).get("process", {}).items()}
+    process = {
+        key: statistics.median(kept) for key, kept in without_gaps(raw).get("redrive", {}).get("process", {}).items()
+    }
     before, after = process.get("memory at rest, MiB"), process.get("memory after the loads, MiB")
     rows = [
         ("p99 at 32 connections, to Envoy's", p99, 1.0),
@@ -119,8 +121,19 @@ def verdicts(raw: dict[str, Any]) -> list[str]:
 def _ratio(raw: dict[str, Any], row: str, one: str, other: str, key: str = CPU) -> float | None:
     """The median of the rounds' ratios of two proxies' figures; None where one has none."""
     ours, theirs = (raw.get(name, {}).get(row, {}).get(key, []) for name in (one, other))
-    both = [a / b for a, b in zip(ours, theirs, strict=False) if a and b]  # 0: no call was answered in that round
+    both = [a / b for a, b in zip(ours, theirs, strict=False) if a and b]  # None, or 0: no figure of that round
     return statistics.median(both) if both else None
+
+
+def without_gaps(raw: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a run without the places of rounds that did not yield them."""
+    return {
+        name: {
+            row: {key: [each for each in values if each is not None] for key, values in keys.items()}
+            for row, keys in rows.items()
+        }
+        for name, rows in raw.items()
+    }
 
 
 def _plain(value: float | None) -> str:

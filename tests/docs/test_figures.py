@@ -56,6 +56,21 @@ def test_a_target_is_judged_by_the_rounds_ratios(monkeypatch: pytest.MonkeyPatch
     assert row == f"| {targets.AT_32} | 3.20 (3.2) | 0.80 (0.9) **missed** | 4.00 |  |"
 
 
+def test_a_round_that_failed_does_not_shift_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure is compared with that of the same round, which may lack a peer's."""
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import targets
+
+    raw = {
+        "redrive": {targets.AT_32: {targets.CPU: [10.0, None, 20.0]}},
+        "envoy": {targets.AT_32: {targets.CPU: [32.0, 80.0, 66.0]}},
+        "haproxy": {targets.AT_32: {targets.CPU: [None, 8.0]}},
+    }
+    row = next(line for line in targets.verdicts(raw) if line.startswith(f"| {targets.AT_32} "))
+    assert row == f"| {targets.AT_32} | 3.25 (3.2) |  | 10.00 |  |"
+    assert targets.without_gaps(raw)["redrive"][targets.AT_32][targets.CPU] == [10.0, 20.0]
+
+
 def test_the_memory_that_workers_share() -> None:
     from proxy.stores.shared_memory.factory import _LARGE_WORDS, open_memory
     from proxy.stores.shared_memory.records import RECORD, descriptor
