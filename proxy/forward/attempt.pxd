@@ -16,7 +16,7 @@ cdef class AttemptOwner:
     cpdef bint forward_success(self, Attempt attempt, Answer head, bytes data, bint end, trailers) except -1
     cpdef answered(self, Attempt attempt, Reply reply, stream)
     cpdef forward(self, Attempt attempt, bytes data)
-    cpdef forward_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, long long owed)
+    cpdef forward_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, long long owed, bytes payload)
     cpdef answer_ended(self, Attempt attempt)
 
 
@@ -49,7 +49,7 @@ cdef class Attempt(Listener):
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1
     cpdef on_data(self, bytes data)
-    cpdef on_chunks(self, bytes chunks, Py_ssize_t size, long long owed)
+    cpdef on_chunks(self, bytes chunks, Py_ssize_t size, long long owed, bytes payload)
     cpdef on_end(self, trailers)
     cdef _take_data(self, bytes data)
     cdef _take_end(self, trailers)

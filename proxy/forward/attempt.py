@@ -87,10 +87,10 @@ class AttemptOwner:
     def forward(self, attempt: Attempt, data: bytes) -> None:
         """Take `data`, more bytes of the body of the answer that is being delivered to the app."""
 
-    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
+    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
         """Take more of the answer that is being delivered to the app: `chunks`, with the framing that they came in.
         `size`: the bytes in them without the framing. `owed`: the bytes that are missing of the last chunk, 0 if it is
-        whole.
+        whole. `payload`: the bytes without the framing, if the attempt's `watch` reads them, else None.
         """
 
     def answer_ended(self, attempt: Attempt) -> None:
@@ -267,14 +267,15 @@ class Attempt(Listener):
         elif self.kept_size >= HELD and self.stream is not None:
             self.stream.pause()
 
-    def on_chunks(self, chunks: bytes, size: int, owed: int) -> None:
+    def on_chunks(self, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
         """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
-        `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
+        `owed`: the bytes that are missing of the last chunk, 0 if it is whole. `payload`: the bytes without the
+        framing, if `watch` reads them, else None.
         """
         try:
             if size:
                 self.owner.moved = monotonic()
-            self.owner.forward_chunks(self, chunks, size, owed)
+            self.owner.forward_chunks(self, chunks, size, owed, payload)
         except Exception as error:
             self._break_down(error)
 

@@ -7,6 +7,7 @@ from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.retry.facts cimport Reply
 from proxy.retry.call_state cimport CallState
+from proxy.retry.stream_errors cimport StreamWatch
 from proxy.retry.value_bases cimport PolicyBase
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
@@ -30,4 +31,6 @@ cdef class Delivery:
     cpdef forward(self, Attempt attempt, bytes data, PolicyBase policy)
     @cython.locals(direct=ConnectionStream)
     cpdef forward_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, long long owed)
+    @cython.locals(watch=StreamWatch, found=list)
+    cpdef read_along(self, Attempt attempt, bytes data, PolicyBase policy)
     cpdef note_grpc_status(self, Answered head, trailers)

@@ -98,7 +98,7 @@ class Delivery:
             ends = call.stream_ends(reply) if rules.stream_ends else ()
             reads = attempt.watch = read_usage(policy, reply, watch_for_errors(rules, reply, ends))
             if reads is not None and data:
-                self._read_along(reads, data, policy)
+                self.read_along(attempt, data, policy)
         ended = attempt.ended and not (reads is not None and reads.unfinished)
         self.app.respond(head, drop, add, data, ended, attempt.trailers)
         self.status = head.status  # set last: an answer that could not be written does not count
@@ -114,7 +114,7 @@ class Delivery:
         else:
             self.app.write(data)
         if attempt.watch is not None:
-            self._read_along(attempt.watch, data, policy)
+            self.read_along(attempt, data, policy)
         if (self.app.blocked if direct is None else direct.blocked) and attempt.stream is not None:
             attempt.stream.pause()
 
@@ -126,6 +126,8 @@ class Delivery:
         if direct is None or direct.chunks is None:  # the app has left
             return
         self.bytes_out += size
+        if attempt.watch is not None and owed < 0:
+            owed = 0  # what is found in these chunks may come between them and the end
         direct.chunks.pass_on(chunks, owed)
         if direct.blocked and attempt.stream is not None:
             attempt.stream.pause()
@@ -178,9 +180,16 @@ class Delivery:
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
 
-    def _read_along(self, watch: StreamWatch | UsageReader, data: bytes, policy: Policy) -> None:
-        """Look for errors in `data`, the next forwarded bytes of a stream of events, with the reader `watch`."""
-        for error in watch.feed(data):
+    def read_along(self, attempt: Attempt, data: bytes, policy: Policy) -> None:
+        """Look for errors in `data`, the next forwarded bytes of an answer's body, with the attempt's `watch`."""
+        reads = attempt.watch
+        if type(reads) is StreamWatch:
+            watch = reads
+            found = watch.feed(data)
+        else:
+            assert reads is not None  # the callers have asked
+            found = reads.feed(data)
+        for error in found:
             self.detail = f"its stream reported an error: {error}"
             self.context.observer.stream_failed(policy, error)
 

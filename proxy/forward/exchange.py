@@ -460,11 +460,14 @@ class Exchange(AttemptOwner):
         except Exception as error:
             self.break_down(error, now)
 
-    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
+    def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
         """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
-        `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
+        `owed`: the bytes that are missing of the last chunk, 0 if it is whole. `payload`: the bytes without the
+        framing, if the attempt's `watch` reads them, else None.
         """
         self.delivery.forward_chunks(attempt, chunks, size, owed)
+        if payload:
+            self.delivery.read_along(attempt, payload, self.plan.policy)
 
     def answer_ended(self, attempt: Attempt) -> None:
         """End the delivered answer, which is whole; in a tunnel, end the direction to the app."""
@@ -570,9 +573,9 @@ class Exchange(AttemptOwner):
             self.delivery.open_tunnel(stream)
             return
         direct, connection = self.delivery.direct, stream if isinstance(stream, Connection) else None
-        plainly = attempt.watch is None and self.delivery.resumer is None
-        if plainly and direct is not None and connection is not None and direct.chunks is not None:
-            connection.pass_chunks_on()
+        if direct is None or connection is None or direct.chunks is None or self.delivery.resumer is not None:
+            return
+        connection.pass_chunks_on(attempt.watch is not None)
 
     def _end_tunnel(self) -> None:
         """End the call if both directions of its tunnel are closed."""

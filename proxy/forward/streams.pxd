@@ -1,9 +1,10 @@
+from proxy.transport.chunk_writer cimport ChunkWriter
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
 
 cdef class ConnectionStream:
     cdef public bint blocked
-    cdef public object chunks
+    cdef public ChunkWriter chunks
     cdef public bint has_pinned
     cdef public bint watched
 

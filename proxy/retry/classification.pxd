@@ -1,7 +1,9 @@
 cimport cython
 
+from proxy.retry.content_coding cimport coding_of_reply
 from proxy.retry.event_stream cimport is_event_stream
 from proxy.retry.facts cimport Reply, Request
+from proxy.retry.octet_search cimport holds_any
 from proxy.retry.rules cimport ReplyEvidence, Ruleset, ruleset
 from proxy.retry.value_bases cimport ClassifyBase
 

@@ -42,6 +42,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
+from proxy.retry.content_coding import coding_of_reply
 from proxy.retry.dialect import Classify, ErrorsInside, Reads, Repeats, Rule
 from proxy.retry.errors_inside import inside_of, is_error
 from proxy.retry.event_stream import is_event_stream
@@ -64,6 +65,7 @@ from proxy.retry.facts import (
 from proxy.retry.forms import is_form
 from proxy.retry.pushback import looks_into_body
 from proxy.retry.rules import NEEDS_BODY, NeedsBody, ReplyEvidence, SingleRule, any_matches, ruleset
+from proxy.retry.text_search import holds_any
 
 __all__ = [
     "AT_WORK",
@@ -137,8 +139,11 @@ def _look_into(rules: Classify, reply: Reply, body: bytes | None, grpc: int | No
     `grpc`: the answer's grpc-status.
     """
     asked = ruleset(rules)
-    if asked.looks_at_events and not is_event_stream(reply):
-        return None
+    if asked.looks_at_events:
+        if not is_event_stream(reply):
+            return None
+        if body is not None and not (coding_of_reply(reply) or holds_any(body, asked.texts)):
+            return None  # nearly every stream ends here
     evidence = ReplyEvidence(reply, body, rules.empty_events)
     for step in asked.looking:
         found = step.match_reply(evidence, grpc)

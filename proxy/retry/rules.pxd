@@ -31,6 +31,7 @@ cdef class Ruleset:
     cdef public tuple steps
     cdef public tuple looking
     cdef public bint looks_at_events
+    cdef public tuple texts
 
 
 cdef class SingleRule:

@@ -28,6 +28,7 @@ from typing import Any, Final, TypeVar
 from proxy.retry.content_coding import READABLE, coding_of_reply, decoded
 from proxy.retry.dialect import Classify, EventRule, Rule
 from proxy.retry.event_stream import Event, SseReader, is_event_stream
+from proxy.retry.event_texts import texts_of
 from proxy.retry.facts import Fault, Reply
 from proxy.retry.json_text import NOT_JSON, lacks, may_be_whole_json, read_json
 
@@ -231,10 +232,11 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 class Ruleset:
     """The rules of a policy, prepared for matching: the user's, then each dialect's. `steps` are single rules and
     groups of rules in order, each with the name of its dialect ("" for the user's own); `looking` are the steps that
-    may look into a success; `looks_at_events`: all of these look at events alone.
+    may look into a success; `looks_at_events`: all of these look at events alone; `texts`: those of which an event that
+    one of them matches contains at least one, since a name in JSON is written as it is, or with a backslash.
     """
 
-    __slots__ = ("looking", "looks_at_events", "steps")
+    __slots__ = ("looking", "looks_at_events", "steps", "texts")
 
     def __init__(self, classify: Classify) -> None:
         packs: list[tuple[str, Sequence[Rule]]] = [("", classify.rules)]
@@ -243,7 +245,9 @@ class Ruleset:
             (name, step) for name, pack in packs for step in _steps(pack)
         )
         self.looking = tuple(step for _, step in self.steps if step.looks_into_success)
-        self.looks_at_events = all(rule.event for _, pack in packs for rule in pack if rule.looks_into_success)
+        looking = [rule for _, pack in packs for rule in pack if rule.looks_into_success]
+        self.looks_at_events = all(rule.event for rule in looking)
+        self.texts = (b"\\", *texts_of(rule.event for rule in looking if rule.event is not None))
 
 
 def ruleset(classify: Classify) -> Ruleset:

@@ -11,18 +11,12 @@ from collections.abc import Sequence
 from proxy.retry.classification import words_of
 from proxy.retry.content_coding import DECODED, READABLE, Decoder, coding_of_reply
 from proxy.retry.dialect import Classify, EventRule, Rule, StreamEnds
-from proxy.retry.event_stream import MESSAGE, Event, SseReader, is_event_stream
+from proxy.retry.event_stream import Event, SseReader, is_event_stream
+from proxy.retry.event_texts import mark_of, plain_name, texts_of
 from proxy.retry.facts import Class, Reply
 from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 from proxy.retry.stream_ends import EndReader
-
-try:
-    from proxy.retry.octet_search import holds_any
-except ImportError:  # nothing is compiled
-
-    def holds_any(data: bytes, texts: tuple[bytes, ...], /) -> bool:
-        """Return whether any of the texts occurs in `data`."""
-        return any(text in data for text in texts)
+from proxy.retry.text_search import holds_any
 
 
 class Sought:
@@ -35,10 +29,10 @@ class Sought:
 
     def __init__(self, rules: Sequence[tuple[str, Rule, EventRule]]) -> None:
         self.rules = [(because, rule.as_, event) for because, rule, event in rules]
-        wanted = [(_plain_name(event), _mark(event)) for _, _, event in rules]
-        self.names = {name for name, _ in wanted if name is not None}
-        self.marks = tuple({mark for name, mark in wanted if name is None})
-        self.texts = _least({*self.marks, *map(_text, self.names)})
+        events = [event for _, _, event in rules]
+        self.names = {name for name in map(plain_name, events) if name is not None}
+        self.marks = tuple({mark_of(event) for event in events if plain_name(event) is None})
+        self.texts = texts_of(events)
 
 
 class StreamWatch:
@@ -91,7 +85,10 @@ class StreamWatch:
         within a line if it occurs.
         """
         ends = self.ends
-        if not data.endswith((b"\n\n", b"\r\n\r\n")) or not self._reader.is_at_event():
+        size, text = len(data), data  # a pointer when compiled
+        if size < 2 or text[size - 1] != 10 or not (text[size - 2] == 10 or data.endswith(b"\r\n\r\n")):
+            return False
+        if not self._reader.is_at_event():
             return False
         if ends is not None and not ends.ended and (not ends.is_known() or holds_any(data, ends.texts)):
             return False
@@ -143,30 +140,3 @@ def _sought(rules: Classify, reply: Reply) -> Sought:
     if not any(rule.headers for _, rule, _ in named):
         rules.sought[reply.status] = sought
     return sought
-
-
-def _plain_name(rule: EventRule) -> str | None:
-    """The event name that the rule asks for, if it has no wildcard; None if the rule matches events of several
-    names.
-    """
-    return rule.name if rule.name is not None and not set("*?[") & set(rule.name) else None
-
-
-def _text(name: str) -> bytes:
-    """The bytes that an event of this name must contain; b"" if there are no such bytes, because an event without a
-    name, or with bytes that are no valid text, is read as one of this name too.
-    """
-    return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
-
-
-def _least(texts: set[bytes]) -> tuple[bytes, ...]:
-    """Return the texts that contain none of the others: where none of them occurs, none of all occurs."""
-    return tuple(text for text in texts if not any(other in text for other in texts - {text}))
-
-
-def _mark(rule: EventRule) -> bytes:
-    """The bytes that an event's data must contain for the rule to match: the name of a JSON member that the rule asks
-    for, as JSON writes it; b"" if there is no such name.
-    """
-    names = [path[0] for path, _ in rule.json if path[0].isalnum() and path[0].isascii() and not path[0].isdecimal()]
-    return b'"%s"' % names[0].encode() if names else b""

@@ -532,7 +532,7 @@ class AppConnection(ConnectionStream):
                 self._close = True
             else:
                 assert self.transport is not None  # `respond` has asked
-                self.chunks = ChunkWriter(self.transport)
+                self.chunks = ChunkWriter(self.transport, self._socket)
                 if size == UNTIL_CLOSE:
                     add += _CHUNKED
         if head.status != 101 and self.head.method != "CONNECT":

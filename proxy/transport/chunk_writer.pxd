@@ -1,9 +1,13 @@
+from proxy.transport.socket_calls cimport write_at_once
+
+
 cpdef write_chunk(transport, bytes data)
 cpdef write_framed(transport, bytes head, bytes data, bint chunked, bint end, trailers)
 
 
 cdef class ChunkWriter:
     cdef object _transport
+    cdef object _socket
     cdef long long _owed
     cdef bytes _last
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from proxy.transport.direct_write import write_at_once
 from proxy.wire.head import Trailers
 from proxy.wire.http1.body import chunk, end_chunked
 
@@ -51,12 +52,15 @@ class ChunkWriter:
     Law: a body that broke off never looks whole. Chunks that are passed on as they came may end in the middle, `owed`
     bytes before their end (the CRLF counts); data from elsewhere fills such a chunk first, and a body does not end in
     it.
+
+    `socket`: the transport's, for `direct_write`, None if the transport itself has to write.
     """
 
-    __slots__ = ("_last", "_owed", "_transport")
+    __slots__ = ("_last", "_owed", "_socket", "_transport")
 
-    def __init__(self, transport: asyncio.WriteTransport) -> None:
+    def __init__(self, transport: asyncio.WriteTransport, socket: object | None = None) -> None:
         self._transport = transport
+        self._socket = socket
         self._owed = 0
         self._last = b""  # the last chunks, if the end of the body follows at once
 
@@ -75,7 +79,7 @@ class ChunkWriter:
             self._owed, self._last = 0, chunks
         else:
             self._owed = owed
-            self._transport.write(chunks)
+            write_at_once(self._transport, self._socket, chunks)
 
     def finish(self, trailers: bytes) -> bool:
         """Write the last chunk and the trailers; False, and nothing is written, if less came than a chunk has

@@ -54,7 +54,7 @@ cdef class Connection:
     cdef bytes _render(self, PreparedRequest prepared)
     cpdef bint is_sound(self, double rested) except -1
     cpdef abort(self)
-    cpdef pass_chunks_on(self)
+    cpdef pass_chunks_on(self, bint reads)
     cpdef pause(self)
     cpdef resume(self)
     @cython.locals(text="const char *", usual=bytes)

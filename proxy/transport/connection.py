@@ -162,10 +162,12 @@ class Connection:
         early, self._early = self._early, b""
         return early
 
-    def pass_chunks_on(self) -> None:
-        """Report the body of the answer as it comes from now on (`Listener.on_chunks`), if it is chunked."""
+    def pass_chunks_on(self, reads: bool) -> None:
+        """Report the body of the answer as it comes from now on (`Listener.on_chunks`), if it is chunked; `reads`: with
+        its payload.
+        """
         if isinstance(self._body, ChunkedBody):
-            self._body.passes = True
+            self._body.passes, self._body.reads = True, reads
 
     def write(self, data: bytes) -> None:
         if self.transport is not None:
@@ -436,7 +438,7 @@ class Connection:
         if done:
             self._over(rest)
         if chunks:
-            listener.on_chunks(chunks, size, -1 if done else body.owed)
+            listener.on_chunks(chunks, size, -1 if done else body.owed, body.payload)
         if done:
             listener.on_end(trailer_fields(body.trailers) if body.trailers else None)
 

@@ -131,6 +131,8 @@ def test_an_operators_own_rule_counts_as_503_for_what_clients_repeat() -> None:
     anyone = replace(own, event=EventRule(None, own.event.json if own.event else ()))
     assert verdict(rules(own=(anyone,)), opens(None, a={"b": "xy"}), SSE).cls is Class.TRANSIENT
     assert verdict(rules(own=(replace(own, event=EventRule("message")),)), opens(None), SSE).cls is Class.TRANSIENT
+    escaped = b'data: {"\\u0061": {"b": "xyz"}}\n\n'  # the name of the member, as JSON may write it too
+    assert verdict(rules(own=(anyone,)), escaped, SSE).cls is Class.TRANSIENT
 
 
 # -- what bounds the first byte ---------------------------------------------------------------------------------------

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from support.front import NONE, Front, request, to
+from support.front import CLASSIFY, NONE, Front, request, to
 from support.scripted import Step, Turn, Upstream
 
+from proxy.retry.dialect import Dialect, EndMark, EventRule, Rule, StreamEnds
+from proxy.retry.facts import Class
 from proxy.retry.policy import Resume
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
@@ -109,3 +112,58 @@ async def test_an_answer_that_goes_on_elsewhere_fills_its_last_chunk() -> None:
             seen[0].set()
             reply = await app.read()
             assert (reply.status, reply.body) == (206, BODY), cut
+
+
+FAILS = Rule(Class.TRANSIENT, "the rule", frozenset({200}), event=EventRule("error"))
+WATCHED = {"classify": replace(CLASSIFY, rules=(FAILS,)), "strategy": NONE}
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + CHUNKED
+
+
+async def test_those_of_a_stream_that_is_watched_come_as_they_came_and_are_read() -> None:
+    """The first event is looked at before its head goes to the app; of the others each error is found, however they
+    are cut into chunks and packets.
+    """
+    bad = b"event: error\ndata: y\n\n"
+    pieces = [
+        b"9\r\ndata: x\n\n\r\n",
+        b"9\r\ndata: x\n\n\r\n009\r\ndata: z\n\n\r\n",
+        b"%x\r\n" % len(bad) + bad[:9],
+        bad[9:] + b"\r\n",
+        b"%x\r\n%b\r\n0\r\n\r\n" % (len(bad), bad),
+    ]
+    seen = [asyncio.Event() for _ in pieces]
+    steps = in_pieces(*pieces, seen=seen, head=EVENTS)
+    async with Upstream(steps) as upstream, Front(to("api", upstream.url, **WATCHED)) as front:
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(request("GET", "/api/", host="127.0.0.1"))
+        seen[0].set()
+        await reader.readuntil(b"\r\n\r\n")
+        got = await reader.readuntil(b"\n\n\r\n")
+        for event, piece in zip(seen[1:], pieces[1:], strict=True):
+            event.set()
+            assert await reader.readexactly(len(piece)) == piece
+        assert got == pieces[0]
+        writer.close()
+        await front.observed.until(1)
+        assert front.observed.stream_errors == [("api", "the rule")] * 2
+
+
+@pytest.mark.parametrize("unfinished", ["tell", "break", "event"])
+async def test_a_stream_whose_end_lacks_its_last_event_never_looks_whole(unfinished: str) -> None:
+    """The last chunks came with the end of the body: they go to the app before what is done about the missing event."""
+    ends = StreamEnds(ends=(EndMark("", "[DONE]"),), known=(EndMark("", "x"),), path="/", error=b"event: error\n\n")
+    pieces = [b"9\r\ndata: x\n\n\r\n", b"9\r\ndata: y\n\n\r\n0\r\n\r\n"]
+    seen = [asyncio.Event() for _ in pieces]
+    policy = {
+        "classify": replace(CLASSIFY, dialects=(Dialect("ours", stream_ends=ends),)),
+        "unfinished": unfinished,
+        "strategy": NONE,
+    }
+    steps = in_pieces(*pieces, seen=seen, head=EVENTS)
+    async with Upstream(steps) as upstream, Front(to("api", upstream.url, **policy)) as front:
+        seen[0].set()  # the head waits for the first event
+        got = await body_of(front, pieces, seen, b"0\r\n\r\n")
+        assert front.observed.unfinished == ["api"]
+    last = {"tell": b"0\r\n\r\n", "break": b"RST", "event": b"e\r\nevent: error\n\n\r\n0\r\n\r\n"}
+    whole = pieces[0] + b"9\r\ndata: y\n\n\r\n" + last[unfinished]
+    assert got == whole or (unfinished == "break" and got.endswith(b"RST") and whole.startswith(got[:-3]))

@@ -12,27 +12,29 @@ from proxy.wire.errors import BadBody
 from proxy.wire.http1.body import EXTENSIONS, ChunkedBody, chunk, end_chunked
 
 
-def forwarded(packets: list[bytes], framed_again: int) -> tuple[bytes, int, ChunkedBody, bytes] | None:
-    """What is forwarded of a body, of whose packets the first ones are framed again and the others passed on; the bytes
-    of payload, the reader, and the bytes after the body. None if it was refused.
+def forwarded(packets: list[bytes], framed_again: int) -> tuple[bytes, bytes, ChunkedBody, bytes] | None:
+    """What is forwarded of a body, of whose packets the first ones are framed again and the others passed on; its
+    payload, the reader, and the bytes after the body. None if it was refused.
     """
     body = ChunkedBody()
-    written, payload = b"", 0
+    body.reads = True
+    written = read = b""
     for index, packet in enumerate(packets):
         try:
             if index < framed_again:
                 some, done, behind = body.feed(packet)
                 written += chunk(some)
-                payload += len(some)
+                read += some
             else:
                 some, size, done, behind = body.pass_on(packet)
+                assert body.payload is not None and len(body.payload) == size
+                read += body.payload
                 written += some
-                payload += size
         except BadBody:
             return None
         if done:
-            return written + end_chunked(body.trailers), payload, body, behind + b"".join(packets[index + 1 :])
-    return written, payload, body, b""
+            return written + end_chunked(body.trailers), read, body, behind + b"".join(packets[index + 1 :])
+    return written, read, body, b""
 
 
 def cut(data: bytes, seed: int) -> list[bytes]:
@@ -52,7 +54,7 @@ def test_it_is_the_same_body(case: str) -> None:
         for framed_again in range(min(len(packets), 12) + 1):
             found = forwarded(packets, framed_again)
             assert found is not None
-            assert found[1] == len(payload)
+            assert found[1] == payload
             assert (found[2].trailers, found[3]) == (trailers, behind)
             assert read_chunked([found[0]]) == (payload, trailers, b"")
 
@@ -67,8 +69,22 @@ def test_what_is_refused_is_refused(case: str) -> None:
 
 def test_what_is_whole_and_plain_is_not_copied() -> None:
     body = ChunkedBody()
+    assert body.payload is None
     for packet in (b"4000\r\n" + b"x" * 100, b"x" * 5000, b"x" * (0x4000 - 5100) + b"\r\n2\r\nab\r\n1\r\n"):
         assert body.pass_on(packet)[0] is packet
+    body = ChunkedBody()
+    for packet in (b"5\r\nhello\r\n", b"00A\r\n0123456789\r\n"):
+        assert body.pass_on(packet)[0] is packet
+    assert body.payload is None  # nobody asked for it
+
+
+def test_the_payload_of_each_packet_is_kept_where_it_is_asked_for() -> None:
+    body = ChunkedBody()
+    body.reads = True
+    packets = {b"5\r\nhello\r\n": b"hello", b"2": b"", b"\r\na": b"a", b"b\r\n1;x=y\r\nc\r\n": b"bc", b"0\r\n\r\n": b""}
+    for packet, payload in packets.items():
+        body.pass_on(packet)
+        assert body.payload == payload
 
 
 def test_a_body_that_breaks_off_says_what_its_last_chunk_owes() -> None:

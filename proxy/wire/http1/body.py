@@ -72,10 +72,15 @@ _SIZE_LINE, _DATA, _CRLF, _TRAILERS, _DONE = range(5)
 
 class ChunkedBody:
     """The reader of a chunked body. `trailers` are raw lines with their CRLF (b"" for none), set once the body is
-    whole. `passes`: its chunks are to be passed on as they come, so that `pass_on` reads it.
+    whole. `passes`: its chunks are to be passed on as they come, so that `pass_on` reads it. `reads`: the payload of
+    what `pass_on` returns is to be kept in `payload`, which is None otherwise. `owed`: the bytes that are missing of
+    the chunk that was passed on last, its CRLF among them; 0 if it is whole.
     """
 
-    __slots__ = ("_checked", "_extensions", "_held", "_left", "_passing", "_plain", "_state", "passes", "trailers")
+    __slots__ = (
+        "_checked", "_extensions", "_held", "_left", "_passing", "_plain", "_state", "owed", "passes", "payload",
+        "reads", "trailers",
+    )  # fmt: skip
 
     ends_with_connection = False
 
@@ -86,16 +91,11 @@ class ChunkedBody:
         self._plain = 0  # the size that `_plain_size` has read
         self._checked = 0  # bytes of an unfinished size line that are known to be valid
         self._extensions = 0
-        self.passes = False
+        self.owed = 0
+        self.passes = self.reads = False
+        self.payload: bytes | None = None
         self._passing = False  # whether `pass_on` has begun
         self.trailers = b""
-
-    @property
-    def owed(self) -> int:
-        """The bytes that are missing of the chunk that was passed on last, its CRLF among them; 0 if it is whole."""
-        if not self._passing:
-            return 0
-        return self._left + 2 if self._state == _DATA else self._left if self._state == _CRLF else 0
 
     def pass_on(self, data: bytes) -> tuple[bytes, int, bool, bytes]:
         """Return the chunks in `data` to forward as they came, the number of bytes of payload in them, whether the body
@@ -105,7 +105,11 @@ class ChunkedBody:
         `feed` has already returned a part of a chunk, the rest of that chunk is passed on as a chunk of its own. After
         the first call of this method, `feed` may not be called any more.
         """
+        if self._passing and self._state == _SIZE_LINE and not self._held and self._is_one_chunk(data):
+            self.owed = 0
+            return data, self._plain, False, b""  # nearly every event of a stream
         parts: list[bytes] = []
+        read: list[bytes] = []  # the payload in pieces, if it is kept
         at, size, payload = 0, len(data), 0
         if not self._passing:
             at = self._begin_passing(data, parts)
@@ -114,6 +118,8 @@ class ChunkedBody:
             state = self._state
             if state == _DATA:
                 step = min(self._left, size - at)
+                if self.reads:
+                    read.append(data[at : at + step])
                 at += step
                 payload += step
                 self._left -= step
@@ -132,11 +138,28 @@ class ChunkedBody:
                 start = at = self._trailer_section(data, at)
             else:
                 break
+        state = self._state
+        self.owed = self._left + 2 if state == _DATA else self._left if state == _CRLF and self._passing else 0
+        if self.reads:
+            self.payload = read[0] if len(read) == 1 else b"".join(read)
         if not (parts or start) and at == size:  # nearly always
             return data, payload, self._state == _DONE, b""
         parts.append(data[start:at])
         forwarded = parts[0] if len(parts) == 1 else b"".join(parts)
         return forwarded, payload, self._state == _DONE, data[at:]
+
+    def _is_one_chunk(self, data: bytes) -> bool:
+        """Whether `data`, which begins between two chunks, is exactly one chunk with data and without extensions. If
+        so, keep its payload if that is to be kept; its size is in `_plain`.
+        """
+        begin = self._plain_size(data, 0)
+        end = begin + self._plain
+        if begin == 0 or end == begin or end + 2 != len(data) or data[end] != 13 or data[end + 1] != 10:
+            return False
+        if self.reads:
+            text = data  # a pointer when compiled
+            self.payload = text[begin:end]
+        return True
 
     def _begin_passing(self, data: bytes, parts: list[bytes]) -> int:
         """Begin to pass chunks on, at the place up to which the body was read: if that is inside a chunk's data, add to

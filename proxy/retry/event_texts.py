@@ -1,0 +1,42 @@
+"""The bytes that an event must contain for a rule to match it, so that most events are passed over by a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proxy.retry.dialect import EventRule
+from proxy.retry.event_stream import MESSAGE
+
+
+def texts_of(rules: Iterable[EventRule]) -> tuple[bytes, ...]:
+    """Return texts of which every event that one of the rules matches contains at least one. No text has a line end."""
+    events = list(rules)
+    names = {name for name in map(plain_name, events) if name is not None}
+    return _least({*map(_text, names), *(mark_of(event) for event in events if plain_name(event) is None)})
+
+
+def plain_name(rule: EventRule) -> str | None:
+    """The event name that the rule asks for, if it has no wildcard; None if the rule matches events of several
+    names.
+    """
+    return rule.name if rule.name is not None and not set("*?[") & set(rule.name) else None
+
+
+def _text(name: str) -> bytes:
+    """The bytes that an event of this name must contain; b"" if there are no such bytes, because an event without a
+    name, or with bytes that are no valid text, is read as one of this name too.
+    """
+    return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
+
+
+def _least(texts: set[bytes]) -> tuple[bytes, ...]:
+    """Return the texts that contain none of the others: where none of them occurs, none of all occurs."""
+    return tuple(text for text in texts if not any(other in text for other in texts - {text}))
+
+
+def mark_of(rule: EventRule) -> bytes:
+    """The bytes that an event's data must contain for the rule to match: the name of a JSON member that the rule asks
+    for, as JSON writes it; b"" if there is no such name.
+    """
+    names = [path[0] for path, _ in rule.json if path[0].isalnum() and path[0].isascii() and not path[0].isdecimal()]
+    return b'"%s"' % names[0].encode() if names else b""
