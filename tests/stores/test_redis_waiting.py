@@ -5,6 +5,7 @@ where it can't be spent.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -228,6 +229,32 @@ class TestWholePrices:
         one.store.timeout = patience
         assert not decided
         await one.trip()
+        assert decided == [True]
+
+    async def test_a_retry_that_was_refused_once_waits_for_the_reply_to_its_second_question(
+        self, redis_server: RedisServer, sidecars: Make
+    ) -> None:
+        """The other's tokens come back between the two."""
+        fleet = [sidecars(redis_server, timeout=0.05, on_outage="share") for _ in range(2)]
+        one, other = [each.bucket(QuotaSpec(capacity=5, store="redis")) for each in fleet]
+        async with asyncio.timeout(30):
+            while {each.store.share_now(each.now).of for each in fleet} != {2}:
+                for each in fleet:
+                    await each.trip(later=0.5)
+        assert await fleet[1].granted(other)
+        other.give_back(5, fleet[1].now)  # in its lease, which Redis still has as leased
+        decided, asker = list[bool](), fleet[0]
+        one.ask(5, asker.now + 0.1, asker.now, lambda _, granted: decided.append(granted))
+        await asker.trip()
+        assert not decided
+        other.leave()
+        fleet[1].store.soon(other, -math.inf)
+        await fleet[1].trip()
+        overdue = asyncio.Event()
+        asker.store.alarm(asker.now + 0.101, lambda _: overdue.set())
+        await overdue.wait()
+        assert not decided
+        await asker.trip(later=0.1)
         assert decided == [True]
 
     async def test_prices_are_granted_whole_in_the_order_of_those_who_ask(

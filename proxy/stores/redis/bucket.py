@@ -290,14 +290,17 @@ class RedisBucket:
 
     def _overdue(self, asking: Asking, now: float) -> None:
         """Decide a retry for which no reply has come in time, by `on_outage`; one that Redis has refused once is
-        refused. If this process has no whole price of its own, the retry waits on until Redis replies or is out.
+        refused. If this process has no whole price of its own, the retry waits on until Redis replies or is out: to
+        what was asked first or, after a refusal, again.
         """
         if asking not in self._asks:
             return
+        withheld = self.store.withholds_alone(now)
+        granted = False
         if not asking.refused:
-            self._silent = self.store.withholds_alone(now)
-        granted = not asking.refused and not self._silent and self._pay_alone(asking.price, now)
-        if granted or asking.refused or self._silent or not self._is_in_pieces(asking.price, now):
+            self._silent = withheld
+            granted = not withheld and self._pay_alone(asking.price, now)
+        if granted or withheld or not self._is_in_pieces(asking.price, now):
             del self._asks[asking]
             asking.answer(asking.price, granted)
 
