@@ -14,7 +14,7 @@ from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpe
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
 from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Credentials, Policy, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.policy import Backoff, Credentials, Fallback, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 
@@ -66,6 +66,7 @@ IF_MATCH, IF_NONE_MATCH = {"if-match": '"a"'}, {"if-none-match": "*"}
         ("PUT", IF_MATCH, [412], None),
         ("PUT", IF_MATCH, [429, 412], None),  # it was not processed
         ("PUT", IF_MATCH, ["refused_stream", 412], None),
+        ("PUT", IF_MATCH, [503, 412], 1),
         ("PUT", {}, ["reset", 404], None),
         ("PUT", {}, ["reset", 409], None),
         ("GET", {"if-match": '"a"'}, ["reset", 412], None),  # nothing was changed
@@ -85,6 +86,21 @@ def test_an_answer_that_may_be_the_calls_own_success_says_so(
             call.woke(number * 5.0 + 4.0)
     said = f"; attempt {own} may have been carried out, so the {ends[-1]} may be its own success" if own else ""
     assert call.so_far.history[-1].why == f"{NOTHING}{said}"
+
+
+def test_a_server_error_that_is_throttling_was_not_carried_out() -> None:
+    """S3 answers 503 for what others answer 429 for."""
+    throttling = replace(STANDARD.classify, statuses={503: Class.THROTTLING})
+    book = Playbook(replace(STANDARD, bucket=None, classify=throttling), method="PUT", headers=IF_MATCH)
+    for event in (start(), reply(1, 503, at=0.0), wake(4.0), reply(2, 412, at=5.0)):
+        event.happen(book.call, event.at)
+    assert book.call.so_far.history[-1].why == NOTHING
+
+
+def test_a_strategy_that_makes_one_attempt_has_not_failed() -> None:
+    own = Strategy("own:Failing", "own:Failing", 1, Backoff(0, 0), custom=Failing(ZeroDivisionError()))
+    call = play(replace(STANDARD, strategy=own, bucket=None), start(), reply(1, 503, at=0))
+    assert brief(call) == [(1, "attempts_exhausted", "the strategy makes one attempt")]
 
 
 def test_a_hedge_may_meet_the_success_of_another() -> None:
@@ -254,6 +270,22 @@ def test_a_strategy_of_ones_own_is_told_from_the_last_attempt(error: Exception, 
     own = Strategy("own:Failing", "own:Failing", 3, Backoff(0, 0), custom=Failing(error))
     call = play(replace(STANDARD, strategy=own, bucket=None), start(), reply(1, 503, at=0))
     assert brief(call) == [(1, decision, why)]
+
+
+def test_it_is_told_so_at_an_upstream_that_took_the_call_over_too() -> None:
+    """The attempts that were made elsewhere are none of its three."""
+    own = Strategy("own:Failing", "own:Failing", 3, Backoff(0, 0), custom=Failing(ZeroDivisionError()))
+    once = replace(STANDARD, strategy=Strategy("none", "none", 1, Backoff(0, 0)), fallback=(Fallback("b"),))
+    book = Playbook(once, elsewhere=lambda entry: "")
+    for event in (start(), reply(1, 503, at=0)):
+        event.happen(book.call, event.at)
+    book.go_on(replace(STANDARD, upstream="b", strategy=own, bucket=None), at=0.1).happen(book.call, 0.1)
+    event = reply(2, 503, at=0.2)
+    event.happen(book.call, event.at)
+    assert brief(book.call)[-1][1:] == (
+        "attempts_exhausted",
+        "the strategy itself failed: what it raised is not a RetryError, or its delay is not valid",
+    )
 
 
 def denied(attempt: int, *, at: float) -> Event:

@@ -130,6 +130,19 @@ def test_a_limit_that_comes_later_ends_it() -> None:
     assert not test.holds(12.1)
 
 
+def test_seven_refused_attempts_are_too_few_to_end_it() -> None:
+    test = begun()
+    end(test, send(test, 10.0), "srsssrss", 10.1)
+    test.cooldown(5, 12.0, 11.0)
+    attempts = [object() for _ in range(8)]
+    for each in attempts:
+        test.sent(each, 12.0)
+    end(test, attempts[:7], "r" * 7, 12.1)
+    assert test.holds(12.1)
+    end(test, attempts[7:], "r", 12.1)
+    assert not test.holds(12.1)
+
+
 def test_a_quota_that_is_nearly_used_up_is_no_chance_in_whatever_order_attempts_arrive() -> None:
     test = begun()
     end(test, send(test, 10.0), "rsrrsrrs", 10.1)

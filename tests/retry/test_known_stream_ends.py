@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from playbook import Playbook, reply, start
 
+from proxy.retry.actions import Cancel, Deliver, Launch, WakeAt
 from proxy.retry.dialect import Classify, Dialect, EndMark, StreamEnds
 from proxy.retry.event_stream import SseReader
-from proxy.retry.facts import MappingFields, Reply, Request
+from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
+from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.stream_ends import ends_of
 from proxy.retry.stream_errors import watch_for_errors
 
 ENDS = StreamEnds(ends=(EndMark(event="done"),), path=":stream")
-RULES = Classify(dialects=(Dialect("acme", stream_ends=ENDS),))
+RULES = Classify(faults={FaultKind.RESET: Class.TRANSIENT}, dialects=(Dialect("acme", stream_ends=ENDS),))
 EVENTS = [("content-type", "text/event-stream")]
 
 
@@ -82,3 +85,14 @@ def test_an_event_that_is_too_long_is_not_remembered_as_cut_short() -> None:
     reader = SseReader()
     reader.feed(b"data: " + bytes(70_000) + b"\ndata: [DONE]")
     assert reader.cut_short() == b""
+
+
+@pytest.mark.parametrize(("media", "is_broken"), [("text/event-stream", True), ("application/json", False)])
+def test_a_stream_that_ends_with_its_head_has_not_come(media: str, is_broken: bool) -> None:
+    policy = Policy("u", "", Strategy("standard", "standard", 2, Backoff(1.0, 1.0, 1.0, "none")), None, classify=RULES)
+    book = Playbook(policy, path="/v1/model:stream")
+    assert book >> start() << Launch(1)
+    if is_broken:
+        assert book >> reply(1, 200, at=0.1, headers={"content-type": media}) << Cancel(1) << WakeAt(1.1)
+    else:
+        assert book >> reply(1, 200, at=0.1, headers={"content-type": media}) << Deliver(1, Outcome.SUCCESS)

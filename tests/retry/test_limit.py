@@ -114,6 +114,19 @@ def test_answers_that_stay_as_slow_at_half_the_load_are_the_usual_ones() -> None
     assert limit.most > 10.0
 
 
+@pytest.mark.parametrize(("pace", "is_usual"), [(SLOWEST, True), (2.0 * SLOWEST, False)])
+def test_answers_that_stay_slow_at_the_slowest_pace_are_the_usual_ones(pace: float, is_usual: bool) -> None:
+    """Fewer attempts can't be sent, so it does not matter who else returns. At any other pace it does."""
+    limit = Limit(Traffic())
+    limit.return_slowly(1.0)
+    limit.halve(6.0)  # it served nothing since the delay before
+    limit.pace.slow_down(pace)
+    for number in range(8):
+        at = 8.0 + 2.0 * number
+        limit.served(at - 0.9, at, 20.0)
+    assert (limit.most > 1.0) == is_usual
+
+
 def test_the_limit_is_given_up_if_as_many_fail_at_half_the_load() -> None:
     limit, _ = limited(20)
     for number in range(20):  # what was under way: two of ten fail
@@ -404,6 +417,21 @@ def test_more_than_half_is_chance_only_if_no_call_waits(waiting: int) -> None:
         given_up += limit.judge(now)
         limit.pace.sent(sent, waiting)
     assert bool(given_up) == (not waiting)
+
+
+def test_what_fails_nine_times_of_ten_is_never_chance() -> None:
+    traffic = Traffic()
+    limit, now = Limit(traffic), 1.0
+    for number in range(200):
+        sent = now = max(now + 0.1, limit.pace.next_at)
+        now += 0.02
+        traffic.ended += 1
+        if number % 10 != 2:
+            limit.refused(sent, now, 1, quick=True)
+        else:
+            limit.served(sent, now, 1.0)
+        assert not limit.judge(now)
+        limit.pace.sent(sent, 0)
 
 
 def test_attempts_from_before_the_first_refusal_do_not_hide_how_many_are_refused() -> None:

@@ -7,12 +7,16 @@ import json
 from typing import Any
 
 import pytest
+from playbook import Playbook, reply, start
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.facts import MappingFields, Reply
+from proxy.retry.actions import Deliver, Launch
+from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.facts import MappingFields, Outcome, Reply
 from proxy.retry.output_sizes import FEWEST, MODELS, WINDOW, OutputSizes
+from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry.registry import Registry
 from proxy.retry.token_estimate import Estimate, estimate
 from proxy.retry.token_usage import KEPT, TokenUsage, UsageReader
 
@@ -88,6 +92,21 @@ def test_outputs_of_the_model_stand_for_a_maximum_that_is_not_named() -> None:
     assert outputs.expected("m", WINDOW + 1) is None
 
 
+def test_what_answers_cost_is_what_the_next_attempts_are_expected_to_cost() -> None:
+    strategy = Strategy("none", "none", 1, Backoff(0.0, 0.0))
+    rate = BucketRef(RateSpec(1000.0, 100_000.0, unit="tokens"))
+    policy = Policy("u", "", strategy, None, rate=rate, tokens=rules("openai"))
+    registry = Registry()
+    for number in range(FEWEST):
+        book = Playbook(policy, registry=registry)
+        book.call.expects(expected("openai", {"model": "m"}))
+        assert book >> start(at=number) << Launch(1) >> reply(1, 200, at=number) << Deliver(1, Outcome.SUCCESS)
+        book.call.used(TokenUsage(output=300.0), number)
+    outputs = book.scope.outputs
+    assert outputs is not None
+    assert expected("openai", {"model": "m"}, outputs).output == 300
+
+
 def test_a_hundred_models_are_kept_apart_and_the_rest_together() -> None:
     outputs = OutputSizes()
     for number in range(MODELS):
@@ -103,8 +122,8 @@ def test_a_hundred_models_are_kept_apart_and_the_rest_together() -> None:
 
 def read(pack: str, body: bytes, *fields: tuple[str, str], whole: bool = True, piece: int = 7) -> TokenUsage:
     reader = UsageReader(rules(pack), Reply(200, MappingFields(fields)))
-    for start in range(0, len(body), piece):
-        assert reader.feed(body[start : start + piece]) == []
+    for begin in range(0, len(body), piece):
+        assert reader.feed(body[begin : begin + piece]) == []
     return reader.ended(whole=whole)
 
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.apps import RANKS, NamedApp
+from proxy.retry.payment import Payment
+from proxy.retry.token_estimate import Estimate
 from proxy.retry.waiting_room import WaitingRoom
 
 upstreams = st.sampled_from(["one", "two", "three"])
@@ -115,3 +117,31 @@ def test_no_call_is_answered_where_that_would_not_help() -> None:
     room.capacity = 1  # a reload has made the room smaller
     assert not room.enter("one", True, Wait(WEB))
     assert not call.is_ousted
+
+
+class Asking:
+    """A call at the gates. `lost`: the places that it has lost."""
+
+    estimate: Estimate | None = None
+    tokens, was_probe = 0.0, False
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+
+    def retime(self, at: float) -> None:
+        """It is told of its place alone."""
+
+    def oust(self, place: str) -> None:
+        self.lost.append(place)
+
+
+def test_a_payment_whose_place_was_taken_gives_none_back() -> None:
+    room, call = WaitingRoom(1), Asking()
+    lower, higher = Payment(None, room, "one", BATCH), Payment(None, room, "one", WEB)
+    assert lower.wait("held", call)
+    assert higher.wait("held", Asking())
+    assert call.lost == ["room"]
+    lower.leave_room()
+    assert room.waiting == 1
+    higher.leave_room()
+    assert room.waiting == 0
