@@ -26,7 +26,7 @@ cdef class Delivery:
 
     cpdef serve(self, app)
     cpdef release(self)
-    @cython.locals(head=Answered)
+    @cython.locals(head=Answered, direct=ConnectionStream)
     cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
     cpdef forward(self, Attempt attempt, bytes data, PolicyBase policy)
     @cython.locals(direct=ConnectionStream)

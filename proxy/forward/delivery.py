@@ -100,7 +100,11 @@ class Delivery:
             if reads is not None and data:
                 self.read_along(attempt, data, policy)
         ended = attempt.ended and not (reads is not None and reads.unfinished)
-        self.app.respond(head, drop, add, data, ended, attempt.trailers)
+        direct = self.direct
+        if direct is not None:
+            direct.respond(head, drop, add, data, ended, attempt.trailers)
+        else:
+            self.app.respond(head, drop, add, data, ended, attempt.trailers)
         self.status = head.status  # set last: an answer that could not be written does not count
         if ended and plan.is_grpc:
             self.note_grpc_status(head, attempt.trailers)

@@ -53,7 +53,7 @@ cdef class Exchange(AttemptOwner):
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(direct=ConnectionStream)
     cdef _succeed(self, double now, bint looked=*)
-    @cython.locals(attempt=Attempt, record=CallRecord)
+    @cython.locals(attempt=Attempt, record=CallRecord, direct=ConnectionStream)
     cpdef finish(self, outcome, double now)
     cdef _note_sent(self, Attempt attempt)
     cpdef due_by(self, double at)

@@ -69,7 +69,7 @@ from proxy.wire.head import ResponseHead, Trailers
 
 NEVER = float("inf")
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
-_OVERLOADED = Outcome.OVERLOADED
+_OVERLOADED, _SUCCESS = Outcome.OVERLOADED, Outcome.SUCCESS
 #: The answer to an app that stopped sending its request's body.
 _NO_BODY = Answer(
     408,
@@ -320,7 +320,9 @@ class Exchange(AttemptOwner):
                 if found == DECIDE:
                     return False
                 looked = found == LOOKED
-            if head is not plan.answered and not plan.answers_plainly(head, self.context.via, looked):
+            if head is not plan.answered and (
+                head.status >= 400 or not plan.answers_plainly(head, self.context.via, looked)
+            ):
                 return False
             if not end and plan.keeps(head):
                 return False
@@ -369,7 +371,8 @@ class Exchange(AttemptOwner):
         if self.delivery.resumer is not None:
             self._take_rest(attempt, attempt.arrived)
             return
-        if stream is not None and (attempt.head.login_bound or self.plan.head.login_bound):
+        plan = self.plan
+        if stream is not None and (attempt.head.login_bound or (not plan.plain and plan.head.login_bound)):
             self.delivery.app.pin(stream, attempt.origin)
         elif reply.status == 421 and stream is not None and not self.delivery.app.has_pinned:
             reply.follows = not stream.is_first
@@ -627,8 +630,10 @@ class Exchange(AttemptOwner):
                 attempt.drop()
         if self.plan.policy.tokens is not None:
             settle_price(call, self.flights, outcome, now)
-        no_place = outcome is _OVERLOADED and call.so_far.found_no_place
-        given_up = gave_up(self.plan.policy, outcome, call.so_far.attempts, no_place)
+        given_up = False
+        if outcome is not _SUCCESS:
+            no_place = outcome is _OVERLOADED and call.so_far.found_no_place
+            given_up = gave_up(self.plan.policy, outcome, call.so_far.attempts, no_place)
         if self.journey is not None:
             self.journey.close()
             self.plan = self.journey.first  # the call is reported as it came, whichever upstream it ended at
@@ -649,7 +654,11 @@ class Exchange(AttemptOwner):
         self._undecided.release()
         call.forget_alarm()  # breaks a reference cycle between call and exchange
         self.sender.release()
-        delivery.app.done()
+        direct = delivery.direct
+        if direct is not None:
+            direct.done()
+        else:
+            delivery.app.done()
 
     def _end_early(self, answer: Answer) -> None:
         """End the call for a fault of the app. The app gets `answer`, if it has got no answer yet."""

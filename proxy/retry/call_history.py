@@ -25,12 +25,15 @@ def record_of(
     payment = flight.payment
     record = AttemptRecord(flight.attempt, flight.since, now)
     record.decision = decision
-    record.price = 0.0 if payment is None else payment.price or 0.0
+    if payment is not None:
+        record.price = payment.price or 0.0
     record.endpoint, record.protocol = flight.sent_to, flight.protocol
-    record.key, record.key_why, record.aside = flight.key, flight.key_why, flight.aside
+    if flight.key is not None:
+        record.key, record.key_why, record.aside = flight.key, flight.key_why, flight.aside
     if flight.body_wait is not None:
         record.first_byte = flight.body_wait.seconds(flight.since)
-    record.range = flight.range
+    if flight.range:
+        record.range = flight.range
     if flight.held:
         record.held, record.held_by = flight.held, flight.held_by
     if failure is not None:

@@ -174,7 +174,7 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
         and rules.plain_below_400
         and reply.trailers is None
         and not ends_bare
-        and not reply.fields.get_all("grpc-status")
+        and (reply.plain or not reply.fields.get_all("grpc-status"))
     ):
         seen = _look_into(rules, reply, body, None) if rules.looks_below_400 else None
         if seen is None:

@@ -22,3 +22,4 @@ cpdef learn(NextAttempt next_attempt, bint throttled, double now)
 cpdef report_to_endpoint(NextAttempt next_attempt, Flight flight, Failure failure, double now)
 cpdef report_to_governor(NextAttempt next_attempt, Failure failure, Flight flight, double now, bint again)
 cpdef report_answer(NextAttempt next_attempt, Flying state, Flight flight, double now)
+cdef bint _fails_again(CallState call, Failure failure) except -1

@@ -47,6 +47,7 @@ cdef class Governor:
     cpdef _note_time(self, str route, double sent, double now, Traffic traffic)
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
+    @cython.locals(base=Lane, lost=str)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
     @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane, looks=bint, learns=bint)
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
@@ -58,12 +59,13 @@ cdef class Governor:
     cpdef _route_lost(self, Caller caller, AttemptEnding ending, double now, Lane base)
     @cython.locals(base=Lane, lane=Lane, usual=double, held=bint, is_quick=bint)
     cpdef _refused(self, object attempt, Caller caller, AttemptEnding ending, double sent, double now, bint cools)
-    @cython.locals(base=Lane, outage=Outage)
-    cpdef _lost(self, Caller caller, AttemptEnding ending, double now, bint again)
+    @cython.locals(outage=Outage)
+    cpdef _lost(self, Caller caller, AttemptEnding ending, double now, Lane base, bint again)
     @cython.locals(endpoint=str)
-    cpdef bint _is_lost(self, Caller caller) except -1
+    cpdef bint _is_lost(self, Caller caller, Lane base) except -1
     @cython.locals(lane=Lane)
     cpdef bint probe_lost(self, attempt, double now) except -1
+    @cython.locals(lane=Lane)
     cpdef bint is_probe(self, attempt) except -1
     cpdef list _lanes_of(self, Caller caller)
     cpdef _refresh(self, Caller caller, double now)
@@ -82,4 +84,5 @@ cdef class Governor:
 
 cdef bint _may_hold(Lane lane, double now) except -1
 cdef bint _is_out(Lane lane) except -1
+cdef bint _was_never_there(Lane lane, double now) except -1
 cdef str _path_at(Caller caller)

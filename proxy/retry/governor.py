@@ -240,7 +240,7 @@ class Governor:
             self._note_time(caller.timed_route(), sent, now, base.traffic)
         else:
             self._landed(attempt, caller, sent, now, well=True)
-        if self.suspects or self._lost_paths or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
+        if self.suspects or self._lost_paths.rows or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
             self._answered(caller, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
@@ -248,7 +248,7 @@ class Governor:
         (`request_hints.may_start_undecided`). `route`: the label of its route; `fields`: the header fields with the
         caller's credential.
         """
-        if self.suspects or self._lost_paths or self.first.outage.lost_in_a_row or self.holds(now):
+        if self.suspects or self._lost_paths.rows or self.first.outage.lost_in_a_row or self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
         else:
             self._note_time(timed_route(route, request), sent, now, self.traffic)
@@ -300,28 +300,30 @@ class Governor:
         a cooldown, so that the failure does not lower the limit as well.
         """
         self._refresh(caller, now)
-        if ending.lost:
+        base, lost = self.lane(caller.endpoint), ending.lost
+        if lost:
             is_probe = self.probe_lost(attempt, now)
             if is_probe and caller.endpoint:
-                base = self.lane(caller.endpoint)
                 others = _others_out(self._lanes, base)
                 for other in others:
                     base.time_probe(now, other, len(others) + 1)
             if not is_probe and caller.outages:
-                self._lost(caller, ending, now, again=again)
-        if ending.lost != "endpoint":
-            self._answered(caller, now, own=not ending.lost)
-        in_outage = ending.lost and (self._is_lost(caller) or _was_never_there(self.lane(caller.endpoint), ending, now))
-        if ending.refused and not in_outage and caller.limits:
-            self._refused(attempt, caller, ending, sent, now, cools=cools)
+                self._lost(caller, ending, now, base, again=again)
+        if lost != "endpoint":
+            self._answered(caller, now, own=not lost)
+        if ending.refused and caller.limits:
+            in_outage = lost and (self._is_lost(caller, base) or (lost == "endpoint" and _was_never_there(base, now)))
+            if not in_outage:
+                self._refused(attempt, caller, ending, sent, now, cools=cools)
         self._landed(attempt, caller, sent, now, well=ending.well)
 
-    def _is_lost(self, caller: Caller) -> bool:
-        """Whether this call's endpoint, route or path has an outage now, or had one that held calls until they had to
-        be refused and has not answered since. Failures then say nothing about the upstream's capacity.
+    def _is_lost(self, caller: Caller, base: Lane) -> bool:
+        """Whether this call's endpoint, whose lane is `base`, its route or its path has an outage now, or had one that
+        held calls until they had to be refused and has not answered since. Failures then say nothing about the
+        upstream's capacity.
         """
         endpoint = caller.endpoint
-        if _is_out(self.lane(endpoint)) or _is_out(self._find((endpoint, caller.lost_route()))):
+        if _is_out(base) or _is_out(self._find((endpoint, caller.lost_route()))):
             return True
         return self._tells_paths_apart() and _is_out(self._find((endpoint, caller.lost_path())))
 
@@ -361,14 +363,14 @@ class Governor:
                 other.time_probe(now, base)
         if was_suspected:
             self._watch()
-        if own and (self.suspects or self._lost_paths or self.holds(now)):
+        if own and (self.suspects or self._lost_paths.rows or self.holds(now)):
             self._own_answered(caller, now)
 
     def _own_answered(self, caller: Caller, now: float) -> None:
         """Note that an attempt was answered by its endpoint itself, which ends the outages of the attempt's route and
         path.
         """
-        if self._lost_paths:
+        if self._lost_paths.rows:
             self._lost_paths.answered(_path_at(caller), now)
         lane = self._find((caller.endpoint, caller.lost_route()))
         of_path: Lane | None = None
@@ -409,11 +411,10 @@ class Governor:
                 if other is not lane and other.limit.is_on:
                     other.refused(sent, now, base.traffic.flying + 1, quick=False, silent=True)
 
-    def _lost(self, caller: Caller, ending: AttemptEnding, now: float, again: bool) -> None:
-        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `again`: neither this
-        attempt nor an earlier one of its call could connect.
+    def _lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane, again: bool) -> None:
+        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `base`: the endpoint's
+        lane; `again`: neither this attempt nor an earlier one of its call could connect.
         """
-        base = self.lane(caller.endpoint)
         if ending.lost != "endpoint":
             self._route_lost(caller, ending, now, base)
             return
@@ -496,7 +497,8 @@ class Governor:
 
     def is_probe(self, attempt: object) -> bool:
         """Whether this attempt is the probe of an outage whose calls are held."""
-        return not self.holds_none and attempt in [lane.outage.probe for lane in self._in.get(attempt, ())]
+        lanes = self._in.get(attempt)
+        return lanes is not None and not self.holds_none and attempt in [lane.outage.probe for lane in lanes]
 
     def turns_away(self, attempt: object, now: float) -> bool:
         """Whether this attempt is the probe of an outage that has held a call for as long as a call may be held, and
@@ -796,7 +798,7 @@ class Governor:
         well to this governor. It has to while calls are held or a lane's latest attempt was lost, and until enough
         usual times are known.
         """
-        watched = self.suspects > 0 or len(self._lost_paths) > 0 or self.usual.count < KNOWN or bool(self._holding)
+        watched = self.suspects > 0 or len(self._lost_paths.rows) > 0 or self.usual.count < KNOWN or bool(self._holding)
         self.traffic.is_watched = watched or self.first.outage.lost_in_a_row > 0
         if len(self._traffics) > 1:
             for endpoint, traffic in self._traffics.items():
@@ -825,12 +827,11 @@ def _is_out(lane: Lane | None) -> bool:
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
 
 
-def _was_never_there(lane: Lane, ending: AttemptEnding, now: float) -> bool:
-    """Whether the attempt, which ended so, could not connect to the lane's endpoint, and that has not answered within
-    the last ten minutes: a wrong port, say. Waiting does not help its calls.
+def _was_never_there(lane: Lane, now: float) -> bool:
+    """Whether the lane's endpoint, to which an attempt could not connect, has not answered within the last ten minutes:
+    a wrong port, say. Waiting does not help its calls.
     """
-    answered_at = max(lane.outage.answered_at, lane.traffic.answered_at)
-    return ending.lost == "endpoint" and now - answered_at > ANSWERED_WITHIN
+    return now - max(lane.outage.answered_at, lane.traffic.answered_at) > ANSWERED_WITHIN
 
 
 def _path_at(caller: Caller) -> str:

@@ -10,7 +10,7 @@ cdef class LostPath:
 
 
 cdef class LostPaths:
-    cdef public dict _rows
+    cdef public dict rows
     cdef public double answered_at
     cdef public double _latest
 

@@ -29,30 +29,28 @@ class LostPath:
 
 
 class LostPaths:
-    """The paths of one scope whose latest attempts ended without an answer. `answered_at`: when an attempt of any path
-    was last answered while there was such a path. Times are seconds on the callers' clock.
+    """The paths of one scope whose latest attempts ended without an answer. `rows`: those paths, each with its latest
+    attempts; `answered_at`: when an attempt of any path was last answered while there was such a path. Times are
+    seconds on the callers' clock.
     """
 
-    __slots__ = ("_latest", "_rows", "answered_at")
+    __slots__ = ("_latest", "answered_at", "rows")
 
     def __init__(self) -> None:
-        self._rows: dict[str, LostPath] = {}
+        self.rows: dict[str, LostPath] = {}
         self.answered_at = -_NEVER
         self._latest = 0.0  # when an attempt ended without an answer last
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def lost(self, path: str, how: str, now: float) -> LostPath:
         """Note that an attempt of this path ended without an answer, and `how` (a status, or a kind of fault). Returns
         the path's latest such attempts.
         """
         self._latest = now
-        row = self._rows.get(path)
+        row = self.rows.get(path)
         if row is None:
-            if len(self._rows) >= _MOST:
-                del self._rows[next(iter(self._rows))]
-            row = self._rows[path] = LostPath(now)
+            if len(self.rows) >= _MOST:
+                del self.rows[next(iter(self.rows))]
+            row = self.rows[path] = LostPath(now)
         row.count += 1
         endings = row.endings
         if len(endings) >= _KEPT:
@@ -64,6 +62,6 @@ class LostPaths:
         """Note that an attempt of this path was answered."""
         self.answered_at = now
         if now - self._latest > _FORGOTTEN_AFTER:
-            self._rows.clear()
+            self.rows.clear()
         else:
-            self._rows.pop(path, None)
+            self.rows.pop(path, None)

@@ -26,6 +26,7 @@ cdef class Call:
     cdef public SequentialFlow _flow
     cdef public TransparentRetry _transparent
 
+    cpdef forget_alarm(self)
     @cython.locals(call=CallState, next_attempt=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
     @cython.locals(call=CallState, flight=Flight)
@@ -38,7 +39,7 @@ cdef class Call:
     cpdef tuple head(self, long attempt, Reply reply, double now)
     @cython.locals(call=CallState, flight=Flight, reply=Reply)
     cpdef tuple peeked(self, long attempt, bytes body, double now)
-    @cython.locals(call=CallState)
+    @cython.locals(call=CallState, delivering=Delivering)
     cpdef tuple ended(self, long attempt, double now, trailers=*)
     @cython.locals(call=CallState, flight=Flight)
     cpdef tuple failed(self, long attempt, fault, double now)
@@ -66,9 +67,10 @@ cdef class Call:
     cdef tuple _ended_by_trailers(self, Reply reply, trailers, double now)
     @cython.locals(call=CallState, flight=Flight)
     cdef tuple _break_delivery(self, Delivering state, no, double now, why=*, fault=*)
-    @cython.locals(call=CallState, next_attempt=NextAttempt, flight=Flight)
+    @cython.locals(call=CallState, next_attempt=NextAttempt, flight=Flight, plan=Sequential)
     cdef _succeeded(self, double now)
 
 
 cdef _keeping(CallState call, Reply reply, double now)
+cdef bint _was_not_processed(Failure failure) except -1
 cdef bint _may_be_hedged(CallState call, StrategyBase strategy) except -1

@@ -100,7 +100,7 @@ class Call:
         alarm: Alarm | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        next_attempt = NextAttempt(request, policy, scope, env, alarm, scope.used_bucket(request.app))
+        next_attempt = NextAttempt(request, policy, scope, env, alarm)
         call = self.so_far = CallState(request, policy, next_attempt, None)
         policy = call.policy  # whose members compiled code reads at once
         mode = policy.mode
@@ -331,11 +331,12 @@ class Call:
         state = call.state
         if type(state) is not Delivering:
             return ()
-        if state.outcome is _SUCCESS:
+        delivering = state  # with a type, when compiled
+        if delivering.outcome is _SUCCESS:
             if trailers is not None and call.reply is not None and trailers.get_all("grpc-status"):
                 return self._ended_by_trailers(call.reply, trailers, now)
             self._succeeded(now)
-        return finish(call, state.outcome, now)
+        return finish(call, delivering.outcome, now)
 
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
         """Judge the failure of an attempt that has ended without a whole answer."""
@@ -708,7 +709,8 @@ class Call:
         flight, next_attempt = call.delivered, call.next_attempt
         assert flight is not None  # its answer is being delivered
         if type(call.plan) is Sequential:
-            call.plan.succeeded()
+            plan = call.plan
+            plan.succeeded()
         report_success(next_attempt, call.attempts == call.earlier + 1, now)
         gone = call.fallbacks is not None and call.fallbacks.has_gone
         looked = flight.body_wait is not None and flight.body_wait.looks

@@ -5,10 +5,10 @@ from proxy.retry.payment cimport Payment
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
 from proxy.retry.environment cimport Env
-from proxy.retry.facts cimport Request
+from proxy.retry.facts cimport Failure, Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Next
-from proxy.retry.value_bases cimport PolicyBase
+from proxy.retry.value_bases cimport PolicyBase, PushbackPolicyBase
 
 
 cdef double EPSILON
@@ -35,7 +35,14 @@ cdef class NextAttempt:
     cpdef Payment payable(self)
     cpdef Payment _new_payment(self)
     cpdef Admission gates(self)
+    @cython.locals(request=Request, policy=PolicyBase, caller=Caller)
     cpdef Caller caller(self)
+    @cython.locals(rules=PushbackPolicyBase)
+    cdef bint _may_wait_ahead(self) except -1
+    @cython.locals(caller=Caller)
+    cpdef forget_gates(self)
+    cpdef forget_alarm(self)
+    cpdef bint another_at_once(self, Failure failure, double now) except -1
     cpdef str endpoint_of(self, Flight flight)
     cpdef replace_lost_key(self, double now)
     cpdef bint is_ungated(self, Next planned, double now) except -1

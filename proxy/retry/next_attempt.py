@@ -71,7 +71,6 @@ class NextAttempt:
         scope: ScopeState,
         env: Env,
         alarm: Alarm | None,
-        bucket: Bucket | None,
     ) -> None:
         self.request = request
         self.policy = policy
@@ -83,14 +82,14 @@ class NextAttempt:
         self.governs = False
         self.paid: float | None = None
         self.app_paid: float | None = None
-        self.bucket = bucket
+        self.bucket: Bucket | None = self.scope.used_bucket(self.request.app)  # of attributes, whose types are known
         self.keys: CallKeys[ScopeState] | None = None
         self.picker: EndpointPicker | None = None
         self.payment: Payment | None = None
         self.admission: Admission | None = None
         self.estimate: Estimate | None = None
-        if scope.endpoints is not None:
-            endpoints = scope.endpoints.of(request.authority)
+        if self.scope.endpoints is not None:
+            endpoints = self.scope.endpoints.of(request.authority)
             self.picker = EndpointPicker(endpoints, policy, env.circuit_changed)
 
     @property
@@ -120,23 +119,21 @@ class NextAttempt:
         """The call as the governor knows it, made when it is needed."""
         caller = self._caller
         if caller is None:
-            policy = self.policy
-            caller = self._caller = Caller(self.request, self.scope.caller(self.request), policy.route)
-            governs = self._governs()
-            caller.limits = policy.limit is not None and governs
-            caller.outages = policy.outage == "hold" and governs
+            request, policy = self.request, self.policy
+            caller = self._caller = Caller(request, self.scope.caller(request), policy.route)
+            if self.governs and request.method != "CONNECT":  # a tunnel's end says nothing of the calls in it
+                caller.limits = policy.limit is not None
+                caller.outages = policy.outage == "hold"
             caller.ahead = self._may_wait_ahead()
         caller.cools = self.cools
         return caller
 
-    def _governs(self) -> bool:
-        """Whether the governor may hold the call; not if it is a tunnel, whose end says nothing of the calls in it."""
-        return self.governs and self.request.method != "CONNECT"
-
     def _may_wait_ahead(self) -> bool:
         """Whether the call may wait until it fits into the limits that answers reported, unlike hedged calls."""
         rules = self.policy.pushback
-        return rules.ahead and self._governs() and (self.cools or rules.cooldown == "off")
+        if not rules.ahead or not self.governs or self.request.method == "CONNECT":
+            return False
+        return self.cools or rules.cooldown == "off"
 
     def forget_gates(self) -> None:
         """Drop what the gates and the governor know of the call, where it says nothing of earlier attempts: a call that

@@ -19,6 +19,7 @@ cdef class Sequential(WaitSeries):
 
     @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double)
     cpdef after_failure(self, CallState call, Failure failure, double now, bint goes_on, bint disabled)
+    cpdef succeeded(self)
 
 
 cdef class Hedged:

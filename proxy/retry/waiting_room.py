@@ -51,7 +51,8 @@ class WaitingRoom:
             if self._oust(upstream, held, guest, 0, 0) is None:
                 return False
             self._enter(upstream, held, 0, 0)
-        self._sit(held, guest)
+        if held:
+            self._sit(guest)
         return True
 
     def leave(self, upstream: str, held: bool = False, guest: Guest | None = None) -> None:
@@ -94,11 +95,11 @@ class WaitingRoom:
         """The most places that one upstream's held calls take."""
         return max(1, self.capacity // 2)
 
-    def _sit(self, held: bool, guest: Guest | None) -> None:
-        """Remember `guest`, the wait of a call that has got a place, if the place may be taken from it later by a call
-        of a higher priority. That is so if a gate holds the call (`held`) and apps have names.
+    def _sit(self, guest: Guest | None) -> None:
+        """Remember `guest`, the wait of a call that a gate holds and that has got a place, if the place may be taken
+        from it later by a call of a higher priority: if apps have names.
         """
-        if held and guest is not None and guest.app is not None:
+        if guest is not None and guest.app is not None:
             self._guests.setdefault(guest.app.rank, {})[guest] = None
 
     def _oust(self, upstream: str, held: bool, guest: Guest | None, waiting: int, holding: int) -> Guest | None:

@@ -46,8 +46,8 @@ class SharedWaitingRoom(WaitingRoom):
                     return False
                 self._publish(ousted.upstream, digest("waiting", ousted.upstream))
                 self._enter(upstream, held, *elsewhere)
-            self._sit(held, guest)
             if held:
+                self._sit(guest)
                 self._publish(upstream, key)
             memory.words[self._page] = self.waiting
             return True
