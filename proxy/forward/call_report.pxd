@@ -5,7 +5,7 @@ from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
-from proxy.observe.call_record cimport CallRecord, was_sent_once
+from proxy.observe.call_record cimport CallRecord, Course
 from proxy.retry.facts cimport Request
 from proxy.retry.call_state cimport CallState
 
@@ -15,7 +15,8 @@ cdef dict _AGENTS
 
 @cython.locals(request=Request, record=CallRecord)
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
-cpdef add_call(CallRecord record, CallState call, bytes agent, outcome, long long bytes_in, str endpoint)
+cpdef add_call(CallRecord record, CallState call, bytes agent, outcome, str detail, long long bytes_in, str endpoint)
+cpdef bytes user_agent_of(Plan plan)
 cdef str _agent(bytes user_agent)
 @cython.locals(context=Context, repeats=AppRepeats)
 cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up, bytes agent=*)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from proxy.forward.attempt import Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
-from proxy.observe.call_record import SUCCESS, CallRecord, was_sent_once
+from proxy.observe.call_record import AT_ONCE, CallRecord, Course
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
@@ -25,9 +25,9 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
     """Return the record of a call that is over, with the fields that describe its request and the answer that the app
-    got (`delivery`). Its other fields are those of a call without a body whose only attempt succeeded; the caller sets
-    those that differ, and the two that name the endpoint and the protocol of the last attempt. `started`, `ended`:
-    seconds.
+    got (`delivery`). Its course is that of a call whose only attempt was sent at once and succeeded; the caller sets
+    another, the size of the request's body, and the two fields that name the endpoint and the protocol of the last
+    attempt. `started`, `ended`: seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -44,34 +44,37 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
     record.status = delivery.status
     record.grpc_status = delivery.grpc_status
     record.bytes_out = delivery.bytes_out
-    record.detail = delivery.detail
-    record.outcome = SUCCESS
-    record.attempts = 1
-    record.history = record.fallbacks = ()
-    record.agent = ""
-    record.app_retry = False
-    record.was_sent_once = True
+    record.course = AT_ONCE
     return record
 
 
 def add_call(
-    record: CallRecord, call: CallState, agent: bytes | None, outcome: Outcome, bytes_in: int, endpoint: str
+    record: CallRecord,
+    call: CallState,
+    agent: bytes,
+    outcome: Outcome,
+    detail: str,
+    bytes_in: int,
+    endpoint: str,
 ) -> None:
     """Add to a record the course of a call that had a `Call` to decide about it. `agent`: the request's User-Agent;
-    `bytes_in`: the bytes of the request's body; `endpoint`: where its last attempt went, "" if none was made.
+    `detail`: what went wrong, for an answer of the proxy's own; `bytes_in`: the bytes of the request's body;
+    `endpoint`: where its last attempt went, "" if none was made.
     """
-    attempts, history = call.attempts, call.history
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
-    record.outcome = outcome
-    record.attempts = attempts
+    course = Course(outcome, call.attempts, call.history, detail, fallbacks, _agent(agent), call.app_retry)
+    record.course = course
     record.bytes_in = bytes_in
     record.endpoint = endpoint
-    record.history = history
-    record.agent = _agent(agent)
-    record.app_retry = call.app_retry
     record.sent_by = call.sent_by
-    record.was_sent_once = not fallbacks and was_sent_once(attempts, outcome, history)
-    record.fallbacks = fallbacks
+
+
+def user_agent_of(plan: Plan) -> bytes:
+    """Return the User-Agent of a plan's request, b"" if it has none; it is looked up once for each head."""
+    agent = plan.request.user_agent
+    if agent is None:
+        agent = plan.request.user_agent = plan.head.get(b"user-agent") or b""
+    return agent
 
 
 def look_for_repeat(
@@ -89,11 +92,11 @@ def look_for_repeat(
     context = delivery.context
     repeats = context.app_repeats
     repeated = repeats.ended(record, plan.request, body, given_up, delivery.app.connected, agent)
-    if repeated and not record.app_retry:
+    if repeated and not record.course.app_retry:
         context.observer.app_repeated(plan.policy)
 
 
-def _agent(user_agent: bytes | None) -> str:
+def _agent(user_agent: bytes) -> str:
     """Return the product that the value of a User-Agent names first, with its version; "" if it names none (RFC 9110,
     10.1.5).
     """

@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.forward.attempt cimport Attempt, AttemptOwner
-from proxy.forward.call_report cimport add_call, look_for_repeat, report_of
+from proxy.forward.call_report cimport add_call, look_for_repeat, report_of, user_agent_of
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.headers cimport gave_up

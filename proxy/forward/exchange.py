@@ -23,7 +23,7 @@ from typing import Any
 
 from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
 from proxy.forward.broken_answer import BrokenAnswer
-from proxy.forward.call_report import add_call, look_for_repeat, report_of
+from proxy.forward.call_report import add_call, look_for_repeat, report_of, user_agent_of
 from proxy.forward.call_timeouts import CallTimeouts
 from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
@@ -641,11 +641,11 @@ class Exchange(AttemptOwner):
             delivery.detail = f"{GATES[call.so_far.held_by]} held it"
         record = report_of(self.plan, delivery, self.started, now)
         bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
-        agent = self.plan.head.get(b"user-agent")
-        add_call(record, call.so_far, agent, outcome, bytes_in, self.sender.endpoint)
+        agent = user_agent_of(self.plan)
+        add_call(record, call.so_far, agent, outcome, delivery.detail, bytes_in, self.sender.endpoint)
         if given_up or context.app_repeats.given_up:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
-            look_for_repeat(delivery, self.plan, record, body, given_up, agent)
+            look_for_repeat(delivery, self.plan, record, body, given_up, agent or None)
         if upload is not None:
             upload.replay.close()
         context.observer.call_ended(record)

@@ -223,7 +223,7 @@ class Plan:
         made = self.request = Request.__new__(Request)  # past its own constructor, which takes four times as long
         made.method, made.authority, made.path = request.method, request.authority, whole.decode("latin-1")
         made.fields, made.plain, made.timed, made.body = head, request.plain, request.timed, None
-        made.app = request.app
+        made.app, made.user_agent = request.app, None
         return True
 
     def _turn_to(self, policy: Policy, head: RequestHead) -> bool:

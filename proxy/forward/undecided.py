@@ -16,6 +16,7 @@ from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Send, send_when_open
+from proxy.observe.call_record import SUCCESS, Course
 from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets import Bucket
 from proxy.retry.credentials import CallKeys
@@ -185,7 +186,7 @@ class Undecided:
         record.endpoint = first.origin.label
         record.sent_by = first.protocol
         if looked or keys is not None:
-            record.history = (only_attempt(record, first, keys, looked),)
+            record.course = Course(SUCCESS, 1, (only_attempt(record, first, keys, looked),))
             self.keys = None  # the next call chooses one again
         if self.endpoints is not None:
             self.endpoints = self.choice = None

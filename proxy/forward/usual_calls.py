@@ -42,7 +42,7 @@ class Pace:
     def add(self, call: CallRecord, *, opens: bool) -> None:
         """Add a call, which came before those that were added so far. `opens`: it is the first of its connection."""
         client = call.client
-        if call.outcome is _SUCCESS:
+        if call.course.outcome is _SUCCESS:
             self.calls += 1
             own = self._next.get(client)
             if own is not None:
@@ -99,7 +99,7 @@ class UsualCalls:
             pace = self._paces.get(key)
             if pace is None:
                 pace = self._paces[key] = Pace()
-            if call.outcome is _SUCCESS:
+            if call.course.outcome is _SUCCESS:
                 newest, oldest = newest or call.started, call.started
             pace.add(call, opens=opened[client] is call)
         self._seconds = newest - oldest

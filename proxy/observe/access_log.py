@@ -69,7 +69,7 @@ class AccessLog:
         has_successes = self._level in ("debug", "info")
         wanted: list[CallRecord] = []
         for call in calls:
-            if has_successes if call.outcome is SUCCESS else self._is_wanted(call):
+            if has_successes if call.course.outcome is SUCCESS else self._is_wanted(call):
                 wanted.append(call)
         if wanted:
             lines = "" if self._console and self.also is None else call_lines(wanted)
@@ -93,7 +93,7 @@ class AccessLog:
         if not self._repeated:
             self._later(WINDOW, self._report_repeated)
         policy = call.policy
-        kind = policy.upstream, policy.route, call.outcome, call.status
+        kind = policy.upstream, policy.route, call.course.outcome, call.status
         count = self._repeated[kind] = self._repeated.get(kind, 0) + 1
         return count <= MOST
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 
 from proxy.observe import masking
-from proxy.observe.call_record import SUCCESS, CallRecord
+from proxy.observe.call_record import AT_ONCE, SUCCESS, CallRecord, Course
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class
 from proxy.retry.policy import Policy
@@ -41,27 +41,22 @@ def call_lines(calls: list[CallRecord]) -> str:
 
 def call_json(call: CallRecord) -> str:
     """A call as JSON in one line, without a line end."""
-    authority, path, status, outcome, started = call.authority, call.path, call.status, call.outcome, call.started
+    authority, path, status, course, started = call.authority, call.path, call.status, call.course, call.started
     if "?" in path or "@" in path or masking.has_parameters(path):
         path = masking.target(path)
     if "@" in authority:
         authority = masking.authority(authority)
     took = call.ended - started
     seconds = f"{took:.6f}" if took else "0.0"
-    once = call.attempts == 1 and outcome is SUCCESS and not call.history
-    if (
-        once
-        and call.grpc_status is None
-        and not (call.app or call.agent or call.app_retry or call.fallbacks or call.detail)
-    ):
+    if course is AT_ONCE and call.grpc_status is None and not call.app:
         ended, front, end = _plain_success(status, call.endpoint, call.protocol, call.sent_by)
         middle = seconds
     else:
-        ended = _ended(status, outcome._value_, call.attempts)
-        front, middle, end = _front(call.endpoint, call.protocol, _more(call)), "", _END
-        if call.history:
-            middle = ",".join([attempt_json(record, started) for record in call.history])
-        elif once:
+        ended = _ended(status, course.outcome._value_, course.attempts)
+        front, middle, end = _front(call.endpoint, call.protocol, _more(call, course)), "", _END
+        if course.history:
+            middle = ",".join([attempt_json(record, started) for record in course.history])
+        elif course.attempts == 1 and course.outcome is SUCCESS:
             middle = seconds.join(_only_sending(status, call.sent_by))
     # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
     # CPython would make a list first, which takes longer (STACK_USE_GUIDELINE in its compile.c).
@@ -116,19 +111,19 @@ def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str) -> t
     return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, after + _END
 
 
-def _more(call: CallRecord) -> str:
-    """The JSON members that few calls have, each with a comma after it."""
+def _more(call: CallRecord, course: Course) -> str:
+    """The JSON members that few calls have, each with a comma after it. `course`: the call's."""
     more = f'"app":{quote(call.app)},' if call.app else ""
     if call.grpc_status is not None:
         more += f'"grpc_status":{call.grpc_status},'
-    if call.agent:
-        more += f'"agent":{quote(call.agent)},'
-    if call.app_retry:
+    if course.agent:
+        more += f'"agent":{quote(course.agent)},'
+    if course.app_retry:
         more += '"app_retry":true,'
-    if call.fallbacks:
-        more += f'"fallbacks":[{",".join(map(fallback_json, call.fallbacks))}],'
-    if call.detail:
-        more += f'"detail":{quote(call.detail)},'
+    if course.fallbacks:
+        more += f'"fallbacks":[{",".join(map(fallback_json, course.fallbacks))}],'
+    if course.detail:
+        more += f'"detail":{quote(course.detail)},'
     return more
 
 

@@ -3,6 +3,18 @@ cimport cython
 from proxy.retry.value_bases cimport PolicyBase
 
 
+@cython.no_gc  # texts and records: there is no cycle
+cdef class Course:
+    cdef public object outcome
+    cdef public long attempts
+    cdef public object history
+    cdef public str detail
+    cdef public object fallbacks
+    cdef public str agent
+    cdef public bint app_retry
+    cdef public bint was_sent_once
+
+
 @cython.no_gc  # a policy, and records: there is no cycle
 cdef class CallRecord:
     cdef public double wall_started
@@ -15,24 +27,14 @@ cdef class CallRecord:
     cdef public str path
     cdef public str client
     cdef public int status
-    cdef public object outcome
-    cdef public long attempts
+    cdef public Course course
     cdef public long long bytes_in
     cdef public long long bytes_out
     cdef public str endpoint
-    cdef public object history
-    cdef public str detail
-    cdef public str agent
-    cdef public bint app_retry
     cdef public long long number
-    cdef public object fallbacks
     cdef public str protocol
     cdef public str sent_by
     cdef public object grpc_status
-    cdef public bint was_sent_once
-
-
-cpdef bint was_sent_once(long attempts, outcome, history) except -1
 
 
 cdef class Observer:

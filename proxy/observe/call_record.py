@@ -17,6 +17,42 @@ NO_POLICY = Policy("", "", Strategy("standard", "", 1, Backoff(0.0, 0.0)), None)
 SUCCESS = Outcome.SUCCESS
 
 
+class Course:
+    """The course of a call: how often it was sent, and what was decided about it.
+
+    `history` has every attempt in order; it is empty if the only attempt was sent at once and succeeded. `fallbacks`:
+    the other upstreams that the call went on to, or could not go on to. `detail` says, for an answer of the proxy's
+    own, what went wrong. `agent`: the product that the app's User-Agent names, as `curl/8.5.0`; only for calls about
+    which something was decided, "" for others. `app_retry`: the app itself was retrying (contract, section 5).
+    `was_sent_once`: whether the call succeeded with its first attempt; a gate may have held it before that.
+    """
+
+    __slots__ = ("agent", "app_retry", "attempts", "detail", "fallbacks", "history", "outcome", "was_sent_once")
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        attempts: int,
+        history: Sequence[AttemptRecord] = (),
+        detail: str = "",
+        fallbacks: Sequence[FallbackRecord] = (),
+        agent: str = "",
+        app_retry: bool = False,
+    ) -> None:
+        self.outcome = outcome
+        self.attempts = attempts
+        self.history = history
+        self.detail = detail
+        self.fallbacks = fallbacks
+        self.agent = agent
+        self.app_retry = app_retry
+        self.was_sent_once = attempts == 1 and outcome is SUCCESS and len(history) < 2 and not fallbacks
+
+
+#: The course of nearly all calls: the only attempt was sent at once and succeeded. They share one object.
+AT_ONCE = Course(SUCCESS, 1)
+
+
 class CallRecord:
     """A call that is over, or a CONNECT tunnel, or a request that was refused (`refused`).
 
@@ -27,21 +63,16 @@ class CallRecord:
     as the app sent them, with the query, unmasked. `client` is the app's address, `host:port`; "" on a Unix socket.
     `status` is the status that the app got; 0 if the app got no answer. `bytes_in` and `bytes_out` count the bytes of
     bodies, from the app and to it. `endpoint` is where the last attempt went, `host:port`; "" if there was no attempt.
-    `history` has every attempt in order; it is empty if the only attempt was sent at once and succeeded. `detail` says,
-    for an answer of the proxy's own, what went wrong. `protocol` is the protocol of the app's connection, `sent_by`
-    that of the only attempt if there is no history: http/1.1 (HTTP/1.0 too), http/2, or "" if it is unknown.
-    `grpc_status` is the status with which a gRPC call ended for the app; None for other calls, and if the app got none.
-    `app`: the name of the app, "" if the configuration names none. `agent`: the product that the app's User-Agent
-    names, as `curl/8.5.0`; only for calls about which something was decided, "" for others. `app_retry`: the app itself
-    was retrying (contract, section 5). `number` is the call's place among all calls, from 1, once
-    `proxy.observe.recent_calls` has numbered it. `fallbacks`: the other upstreams that the call went on to, or could
-    not go on to. `was_sent_once`: whether the call succeeded with its first attempt.
+    `protocol` is the protocol of the app's connection, `sent_by` that of the only attempt if there is no history:
+    http/1.1 (HTTP/1.0 too), http/2, or "" if it is unknown. `grpc_status` is the status with which a gRPC call ended
+    for the app; None for other calls, and if the app got none. `app`: the name of the app, "" if the configuration
+    names none. `number` is the call's place among all calls, from 1, once `proxy.observe.recent_calls` has numbered it.
+    `course`: what was decided about the call; members of it that are often asked for can be read from the record too.
     """
 
     __slots__ = (
-        "agent", "app", "app_retry", "attempts", "authority", "bytes_in", "bytes_out", "client", "detail", "ended",
-        "endpoint", "fallbacks", "grpc_status", "history", "method", "number", "outcome", "path", "policy", "protocol",
-        "sent_by", "started", "status", "wall_started", "was_sent_once",
+        "app", "authority", "bytes_in", "bytes_out", "client", "course", "ended", "endpoint", "grpc_status", "method",
+        "number", "path", "policy", "protocol", "sent_by", "started", "status", "wall_started",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a record
@@ -71,7 +102,7 @@ class CallRecord:
         agent: str = "",
         app: str = "",
     ) -> None:
-        self.agent = agent
+        self.course = Course(outcome, attempts, history, detail, fallbacks, agent, app_retry)
         self.wall_started = wall_started
         self.started = started
         self.ended = ended
@@ -81,34 +112,45 @@ class CallRecord:
         self.path = path
         self.client = client
         self.status = status
-        self.outcome = outcome
-        self.attempts = attempts
         self.bytes_in = bytes_in
         self.bytes_out = bytes_out
         self.endpoint = endpoint
-        self.history = history
-        self.detail = detail
         self.app = app
-        self.app_retry = app_retry
         self.number = number
-        self.fallbacks = fallbacks
         self.protocol = protocol
         self.sent_by = sent_by
         self.grpc_status = grpc_status
-        self.was_sent_once = was_sent_once(attempts, outcome, history)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the call ended."""
+        return self.course.outcome
+
+    @property
+    def attempts(self) -> int:
+        """The number of attempts."""
+        return self.course.attempts
+
+    @property
+    def history(self) -> Sequence[AttemptRecord]:
+        """Every attempt in order; empty if the only attempt was sent at once and succeeded."""
+        return self.course.history
+
+    @property
+    def detail(self) -> str:
+        """The reason for an answer of the proxy's own, for people; else ""."""
+        return self.course.detail
+
+    @property
+    def was_sent_once(self) -> bool:
+        """Whether the call succeeded with its first attempt."""
+        return self.course.was_sent_once
 
     def with_path(self, path: str) -> CallRecord:
         """A copy of this record with another request path."""
         made = copy(self)
         made.path = path
         return made
-
-
-def was_sent_once(attempts: int, outcome: Outcome, history: Sequence[AttemptRecord]) -> bool:
-    """Whether a call with these attempts, this outcome and this history succeeded with its first attempt. A gate may
-    have held the call before that.
-    """
-    return attempts == 1 and outcome is SUCCESS and len(history) < 2
 
 
 def refused(  # noqa: PLR0913  a record is built

@@ -10,7 +10,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport signbit
 from libc.string cimport memchr, memcpy, strlen
 
-from proxy.observe.call_record cimport CallRecord
+from proxy.observe.call_record cimport CallRecord, Course
 from proxy.retry.attempt_record cimport AttemptRecord
 
 from json.encoder import encode_basestring_ascii as quote
@@ -109,6 +109,7 @@ cdef unicode end(Line *line):
 
 cdef int write_call(Line *line, CallRecord call) except -1:
     cdef AttemptRecord record
+    cdef Course course = call.course
     cdef double started = call.started, seconds = call.ended - started
     cdef Py_ssize_t duration_at, duration_size  # where the duration stands
     cdef char *at
@@ -131,9 +132,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     put(line, b'","status":')
     number(line, call.status)
     put(line, b',"outcome":"')
-    plain(line, call.outcome)
+    plain(line, course.outcome)
     put(line, b'","attempts":')
-    number(line, call.attempts)
+    number(line, course.attempts)
     put(line, b',"duration":')
     duration_at = line.size
     duration(line, seconds)
@@ -151,26 +152,26 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     if call.grpc_status is not None:
         put(line, b',"grpc_status":')
         number(line, call.grpc_status)
-    if call.agent:
+    if course.agent:
         put(line, b',"agent":')
-        text(line, call.agent)
-    if call.app_retry:
+        text(line, course.agent)
+    if course.app_retry:
         put(line, b',"app_retry":true')
-    if call.fallbacks:
+    if course.fallbacks:
         put(line, b',"fallbacks":[')
-        plain(line, ",".join(map(fallback_json, call.fallbacks)))
+        plain(line, ",".join(map(fallback_json, course.fallbacks)))
         put(line, b']')
-    if call.detail:
+    if course.detail:
         put(line, b',"detail":')
-        text(line, call.detail)
+        text(line, course.detail)
     put(line, b',"history":[')
-    if call.history:
-        for record in call.history:
+    if course.history:
+        for record in course.history:
             if not is_first:
                 put(line, b',')
             is_first = False
             write_attempt(line, record, started)
-    elif call.attempts == 1 and call.outcome is SUCCESS:
+    elif course.attempts == 1 and course.outcome is SUCCESS:
         put(line, b'{"attempt":1,"start":0.0,"duration":')
         at = space(line, duration_size)
         memcpy(at, line.text + duration_at, duration_size)

@@ -1,6 +1,6 @@
 cimport cython
 
-from proxy.observe.call_record cimport CallRecord
+from proxy.observe.call_record cimport CallRecord, Course
 from proxy.retry.attempt_record cimport AttemptRecord
 from proxy.retry.value_bases cimport PolicyBase
 
@@ -51,8 +51,9 @@ cdef class Metrics:
 
     @cython.locals(found=Series)
     cpdef Series series(self, PolicyBase policy)
-    @cython.locals(call=CallRecord, series=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
+    @cython.locals(call=CallRecord, course=Course, series=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
     cpdef add(self, calls)
+    cdef bint _count_decided(self, Series series, CallRecord call, Course course) except -1
 
 
 @cython.locals(bound=double, slot=Py_ssize_t)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeVar
 
-from proxy.observe.call_record import NO_POLICY, CallRecord
+from proxy.observe.call_record import AT_ONCE, NO_POLICY, CallRecord, Course
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Policy
@@ -273,47 +273,57 @@ class Metrics:
         """Count calls, and requests that no policy applied to; the latter have empty labels."""
         known = self._by_policy
         for call in calls:
-            policy = call.policy
+            policy, course = call.policy, call.course
             series = known.get(policy) or self.series(policy)
             if call.grpc_status is not None:
                 series.grpc[call.grpc_status] += 1
             if policy is NO_POLICY:
-                series.outcomes[call.outcome, call.status // 100] += 1
+                series.outcomes[course.outcome, call.status // 100] += 1
                 continue
             seconds = call.ended - call.started
             at = _slot(seconds)
             histogram = series.call_seconds
             histogram._slots[at] += 1
             histogram.total += seconds
-            if call.app_retry:
-                series.app_retries += 1
             if call.app:
                 _count_app(series, call)
-            if not call.was_sent_once:
-                series.outcomes[call.outcome, call.status // 100] += 1
-                if call.fallbacks:
-                    self._count_journey(series, call)
-                else:
-                    _count_history(series, call, call.history)
-            elif call.history:  # a gate held it before, or its first byte was waited for
-                series.at_once[call.status // 100] += 1
-                series.attempt_seconds.add(call.ended - call.history[0].started)
-                _count_first_byte(series, call.history[0])
+            if course is not AT_ONCE and self._count_decided(series, call, course):
+                continue
+            series.at_once[call.status // 100] += 1
+            histogram = series.attempt_seconds
+            histogram._slots[at] += 1
+            histogram.total += seconds
+
+    def _count_decided(self, series: Series, call: CallRecord, course: Course) -> bool:
+        """Count a call about which something was decided, whose course is `course`. Returns False if its only attempt,
+        which lasted as long as the call, has yet to be counted.
+        """
+        if course.app_retry:
+            series.app_retries += 1
+        if not course.was_sent_once:
+            series.outcomes[course.outcome, call.status // 100] += 1
+            if course.fallbacks:
+                self._count_journey(series, call)
             else:
-                series.at_once[call.status // 100] += 1
-                histogram = series.attempt_seconds
-                histogram._slots[at] += 1
-                histogram.total += seconds
+                _count_history(series, call, course.history)
+            return True
+        if not course.history:
+            return False
+        series.at_once[call.status // 100] += 1  # a gate held it before, or its first byte was waited for
+        series.attempt_seconds.add(call.ended - course.history[0].started)
+        _count_first_byte(series, course.history[0])
+        return True
 
     def _count_journey(self, series: Series, call: CallRecord) -> None:
         """Count the fallbacks and the attempts of a call that its policy allowed to fall back: each attempt in the
         series of the upstream that it went to, the fallbacks in `series`, that of the call's first upstream.
         """
-        for gone in call.fallbacks:
+        for gone in call.course.fallbacks:
             if not gone.skipped:
                 series.fallbacks[gone.to, gone.outcome] += 1
-        last = call.history[-1] if call.history else None
-        for (upstream, route), group in groupby(call.history, lambda each: (each.upstream, each.route)):
+        history = call.course.history
+        last = history[-1] if history else None
+        for (upstream, route), group in groupby(history, lambda each: (each.upstream, each.route)):
             there, records = self.labelled(upstream, route) if upstream else series, list(group)
             _count_history(there, call, records, is_over=records[-1] is last)
             if call.app:
@@ -331,12 +341,12 @@ class Metrics:
 def _count_app(series: Series, call: CallRecord) -> None:
     """Count a call, its retries and the retries that were denied to it, under the name of its app."""
     own = _of_app(series, call.app)
-    if call.was_sent_once:
+    if call.course.was_sent_once:
         own.at_once[call.status // 100] += 1
         return
-    own.outcomes[call.outcome, call.status // 100] += 1
-    if not call.fallbacks:
-        _count_history(own, call, call.history)
+    own.outcomes[call.course.outcome, call.status // 100] += 1
+    if not call.course.fallbacks:
+        _count_history(own, call, call.course.history)
 
 
 def _of_app(series: Series, app: str) -> Series:
@@ -375,10 +385,11 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
         last, ended = record, ended + 1
         if record.delay is not None and record.decision == "retried":
             series.backoff_seconds += record.delay
-    if is_over and call.attempts and last is not None:
-        refused = call.outcome is _NOT_RETRYABLE and last.cls is not None and last.cls.retryable
-        if refused or call.outcome in _DENIALS:
-            series.denied[call.outcome] += 1
+    course = call.course
+    if is_over and course.attempts and last is not None:
+        refused = course.outcome is _NOT_RETRYABLE and last.cls is not None and last.cls.retryable
+        if refused or course.outcome in _DENIALS:
+            series.denied[course.outcome] += 1
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:

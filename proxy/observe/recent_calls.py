@@ -68,7 +68,7 @@ class RecentCalls:
             number += 1
             call.number = number
             kept = call if len(call.path) <= _PATH else call.with_path(call.path[:_PATH] + "…")
-            if kept.was_sent_once:
+            if kept.course.was_sent_once:
                 keep_plain(kept)
             else:
                 keep_notable(kept)

@@ -10,6 +10,7 @@ cdef class Request:
     cdef public bint plain
     cdef public bint timed
     cdef public object app
+    cdef public bytes user_agent
 
     cpdef bint is_idempotent(self, key_header, bint injected) except -1
 

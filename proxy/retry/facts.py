@@ -220,10 +220,11 @@ class Request:
 
     `plain`: the reader of the head has seen that it has none of the fields that deciding depends on (STEERING_FIELDS),
     so that none need be looked up; `timed`: it has none of them but a grpc-timeout. `app`: the app that it belongs to,
-    None if the configuration names no apps.
+    None if the configuration names no apps. `user_agent`: its User-Agent, b"" if it has none; None until a driver has
+    looked it up.
     """
 
-    __slots__ = ("app", "authority", "body", "fields", "method", "path", "plain", "timed")
+    __slots__ = ("app", "authority", "body", "fields", "method", "path", "plain", "timed", "user_agent")
 
     def __init__(
         self,
@@ -242,6 +243,7 @@ class Request:
         self.timed = timed
         self.body: Body | None = None
         self.app: NamedApp | None = None
+        self.user_agent: bytes | None = None
 
     @property
     def is_grpc(self) -> bool:

@@ -16,8 +16,9 @@ from proxy.admin.app import admin_app
 from proxy.admin.views import Readiness, View
 from proxy.observe.access_log import AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.call_record import CallRecord, refused
+from proxy.observe.call_record import AT_ONCE, CallRecord, refused
 from proxy.observe.compiled import attempt_json, call_json
+from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
@@ -82,6 +83,18 @@ async def test_a_call_is_the_same_in_all_four_places(what: str, aiohttp_client: 
     aggregate.keep(1, report)
     aggregate.take()
     assert await shown_by(parent, aiohttp_client) == shown
+
+
+@pytest.mark.parametrize("more", [{}, {"grpc_status": 0}, {"app": "web"}], ids=str)
+def test_a_call_that_shares_its_course_is_written_and_counted_like_any_other(more: dict[str, Any]) -> None:
+    def seen(call: CallRecord) -> tuple[str, bytes, int]:
+        metrics, recent = Metrics(), RecentCalls()
+        Observers(metrics, recent, None).call_ended(call)
+        return call_json(call), render(metrics, Gauges())[0], len(recent.choose_notable(0))
+
+    shared = ended(**more)
+    shared.course = AT_ONCE
+    assert seen(shared) == seen(ended(**more))
 
 
 def test_a_line_of_each_sort_letter_by_letter() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from observed import POLICY, ended
 
 from proxy.observe import call_json, compiled
-from proxy.observe.call_record import NO_POLICY, CallRecord
+from proxy.observe.call_record import AT_ONCE, NO_POLICY, SUCCESS, CallRecord, Course
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 
@@ -107,7 +107,7 @@ def test_every_field_of_a_record_is_drawn() -> None:
         return {name for name in dir(record) if name[0] != "_" and not callable(getattr(record, name))}
 
     assert kept(AttemptRecord) == set(ATTEMPTS)
-    assert kept(CallRecord) == {*CALLS, "was_sent_once"}
+    assert kept(CallRecord) | kept(Course) == {*CALLS, "course", "was_sent_once"}
 
 
 @given(st.builds(CallRecord, **CALLS))
@@ -125,6 +125,14 @@ def test_every_field_of_a_record_is_drawn() -> None:
 @example(ended(outcome=Outcome.DENIED, status=0, attempts=0, detail="x" * 5000))
 def test_a_call_is_written_as_python_writes_it(call: CallRecord) -> None:
     assert compiled.call_json(call) == call_json.call_json(call)
+
+
+@given(st.builds(CallRecord, **CALLS))
+def test_the_course_that_calls_share_is_written_like_one_of_their_own(call: CallRecord) -> None:
+    call.course = Course(SUCCESS, 1)
+    own = call_json.call_json(call)
+    call.course = AT_ONCE
+    assert call_json.call_json(call) == compiled.call_json(call) == own
 
 
 @given(st.lists(st.builds(CallRecord, **CALLS), max_size=4))

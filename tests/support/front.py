@@ -100,7 +100,7 @@ class RecordingObserver(Observer):
         seen["took"] = call.ended - call.started
         seen["upstream"] = call.policy.upstream
         seen["app"] = call.app
-        seen["fallbacks"] = list(call.fallbacks)
+        seen["fallbacks"] = list(call.course.fallbacks)
         self.calls.append(seen)
         self.changed.set()
 
