@@ -87,7 +87,8 @@ class Delivery:
         """
         head, policy = attempt.head, plan.policy
         answers = policy if journey is None else journey.policy_of(attempt.number)
-        drop, add = forwarded_changes(call, answers, head, self.context.via, outcome, now - attempt.arrived)
+        held = now - attempt.arrived
+        drop, add = forwarded_changes(call, answers, head, self.context.via, outcome, held, plan.is_grpc)
         if journey is not None:
             drop |= journey.dropped(attempt.number)
         data = attempt.take()

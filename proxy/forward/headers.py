@@ -160,7 +160,7 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
     if gave_up(policy, end.outcome, attempts, no_place=end.no_place):
-        _forbid_retries(changes, _retries_forbidden(policy, fields, grpc=end.grpc))
+        _forbid_retries(changes, _retries_forbidden(policy, fields, end.grpc))
     if fields is not None and (end.held >= 1.0 or end.cooling):
         _settle_retry_after(changes, fields, end)
     if attempts > 1 or end.error or end.outcome is not Outcome.SUCCESS:
@@ -169,7 +169,7 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
     return changes
 
 
-def _retries_forbidden(policy: Policy, fields: Fields | None, *, grpc: bool) -> tuple[tuple[str, str], ...]:
+def _retries_forbidden(policy: Policy, fields: Fields | None, grpc: bool) -> tuple[tuple[str, str], ...]:
     """Return the fields, with their values, by which the app's SDK learns that the proxy has retried already, so that
     it doesn't. `fields`: the answer's own, None if the answer is the proxy's; `grpc`: the call is a gRPC call.
     """
@@ -196,11 +196,11 @@ def _forbid_retries(changes: Changes, forbidden: tuple[tuple[str, str], ...]) ->
 
 
 def forwarded_changes(
-    call: CallState, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float
+    call: CallState, policy: Policy, head: ResponseHead, via: str, outcome: Outcome, held: float, grpc: bool
 ) -> tuple[frozenset[bytes], bytes]:
     """Return the lower-case names of the fields to drop from an upstream's answer before it goes to the app, and the
     field lines to add to it. `policy`: that of the upstream that answered; `via`: the name in our Via line; `held`:
-    seconds for which the proxy has held the answer.
+    seconds for which the proxy has held the answer; `grpc`: whether the call is a gRPC call.
     """
     attempts, via = call.attempts, via_name(policy, via)
     if answers_plainly(policy):
@@ -209,9 +209,9 @@ def forwarded_changes(
         if held < 1.0 and outcome is not _COOLING:  # else the delay that the answer asks for is reduced
             forbidden: tuple[tuple[str, str], ...] = ()
             if gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
-                forbidden = _retries_forbidden(policy, head, grpc=call.request.is_grpc)
+                forbidden = _retries_forbidden(policy, head, grpc)
             return _failure_changes(via, head.version, attempts, outcome, head.status, _details(call, head), forbidden)
-    end = CallEnd(outcome, attempts, call.request.is_grpc, head.status, detail=_details(call, head), held=held)
+    end = CallEnd(outcome, attempts, grpc, head.status, detail=_details(call, head), held=held)
     end.cooling, end.named = call.kept_off if outcome is _COOLING else (0.0, 0.0)
     end.no_place = call.found_no_place
     changes = answer_fields(policy, head, end)

@@ -7,6 +7,7 @@ from proxy.retry.facts cimport Failure
 from proxy.retry.feedback cimport learn
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.plans cimport Sequential, goes_on
+from proxy.retry.refusals cimport why_not
 from proxy.retry.states cimport Flight, Next
 from proxy.retry.value_bases cimport VerdictBase
 

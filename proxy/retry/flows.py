@@ -321,7 +321,7 @@ def note_no(
     the call; `delivered`: the attempt's answer went to the app.
     """
     why = explain_no(call, no, failure, now, delivered)
-    call.note(flight, now, no.value, failure, call.reply).why = why
+    call.note(flight, now, no._value_, failure, call.reply).why = why  # `value` is a property of Python's
 
 
 class PluginFlow(SequentialFlow):

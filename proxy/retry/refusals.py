@@ -32,7 +32,7 @@ _AFTER_SUCCESS = frozenset({404, 409, 410, 412})
 
 
 def why_not(
-    no: Outcome, failure: Failure, call: CallState, now: float, *, due: float, goes_on: bool, delivered: bool = False
+    no: Outcome, failure: Failure, call: CallState, now: float, due: float, goes_on: bool, delivered: bool = False
 ) -> str:
     """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success, in a
     clause. `no`: the outcome that ends the call; `due`: when the next attempt would have begun; `goes_on`: the failure
