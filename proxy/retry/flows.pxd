@@ -13,6 +13,7 @@ from proxy.retry.value_bases cimport VerdictBase
 
 
 cdef double EPSILON
+cdef list _DELIVERING, _DELIVER, _AGAIN
 
 
 cdef class SequentialFlow:
@@ -22,7 +23,7 @@ cdef class SequentialFlow:
     cpdef bint shares_body(self, CallState call) except -1
     cpdef bint shared_body(self, CallState call) except -1
     cpdef bint holds_answer(self, CallState call) except -1
-    @cython.locals(failure=Failure)
+    @cython.locals(failure=Failure, held=cython.long)
     cpdef tuple launched(self, CallState call, Flight flight, double now)
     cpdef bint may_go_alone(self, CallState call, VerdictBase verdict) except -1
     @cython.locals(next_attempt=NextAttempt)

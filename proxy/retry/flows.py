@@ -29,9 +29,12 @@ from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Delivering, Flight, Flying, Next
 
 _SUCCESS = Outcome.SUCCESS
-_DELIVERING_FIRST = Delivering(1, _SUCCESS)
 _LAUNCH_FIRST: Actions = (Launch(1),)
-_DELIVER_FIRST: Actions = (Deliver(1, _SUCCESS),)
+#: Made ready for the first few attempts, by number: few calls make more. None of them is changed.
+_FEW = range(6)
+_DELIVERING = [Delivering(attempt, _SUCCESS) for attempt in _FEW]
+_DELIVER: list[Actions] = [(Deliver(attempt, _SUCCESS),) for attempt in _FEW]
+_AGAIN: list[Actions] = [(Discard(attempt - 1), Launch(attempt)) for attempt in _FEW]  # the answer before was held
 
 
 class SequentialFlow:
@@ -80,10 +83,12 @@ class SequentialFlow:
             return _LAUNCH_FIRST
         failure, call.failure = call.failure, None
         alone = failure is not None and failure.verdict is MISDIRECTED
+        held = 0 if failure is None or failure.status is None else failure.attempt
+        is_simple = not alone and flight.endpoint is None and flight.key is None
+        if is_simple and held and held == attempt - 1 and attempt < len(_AGAIN):
+            return _AGAIN[attempt]
         launch = Launch(attempt, alone, flight.endpoint, flight.key, alone)
-        if failure is None or failure.status is None:
-            return (launch,)
-        return (Discard(failure.attempt), launch)
+        return (Discard(held), launch) if held else (launch,)
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
         """Whether a 421 may be followed by an attempt on a connection of its own: once in a call, unless a rule classed
@@ -134,9 +139,9 @@ class SequentialFlow:
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
         """The actions that deliver the successful answer to the attempt with the number `attempt`."""
-        if attempt == 1:
-            call.state = _DELIVERING_FIRST
-            return _DELIVER_FIRST
+        if attempt < len(_DELIVER):
+            call.state = _DELIVERING[attempt]
+            return _DELIVER[attempt]
         call.state = Delivering(attempt, _SUCCESS)
         return (Deliver(attempt, _SUCCESS),)
 
