@@ -323,6 +323,16 @@ async def test_addresses_race_and_the_one_that_answers_wins(monkeypatch: pytest.
         assert reply.one("x-attempt-count") == "1"
 
 
+def at_one_port() -> tuple[socket.socket, socket.socket]:
+    """Return sockets that listen on one port of 127.0.0.1 and of 127.0.0.2."""
+    while True:
+        first = socket.create_server(("127.0.0.1", 0))
+        try:
+            return first, socket.create_server(("127.0.0.2", first.getsockname()[1]))
+        except OSError:  # another process has this port of the second address
+            first.close()
+
+
 async def test_a_retry_after_a_failed_dial_begins_with_another_address(
     monkeypatch: pytest.MonkeyPatch, authority: Authority
 ) -> None:
@@ -339,8 +349,9 @@ async def test_a_retry_after_a_failed_dial_begins_with_another_address(
 
     monkeypatch.setattr(Resolver, "addresses", both)
     closing = answer(200, b"ok", "Connection: close")
-    async with Upstream(closing, tls=authority.server, host="127.0.0.2") as upstream:
-        broken = await asyncio.start_server(ends, "127.0.0.1", upstream.port)
+    ending, serving = at_one_port()
+    async with Upstream(closing, tls=authority.server, sock=serving) as upstream:
+        broken = await asyncio.start_server(ends, sock=ending)
         target = {"verify": False}
         url = f"https://two.test:{upstream.port}"
         async with broken, Front(to("api", url, target=target, strategy=NONE)) as front, front.app() as app:
