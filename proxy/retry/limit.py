@@ -253,13 +253,15 @@ class Limit:
         if now - since > max(_LONG, self.round_trip):
             self.held_at = now
 
-    def add_under_way(self, more: int) -> None:
+    def add_under_way(self, more: int, rate: float) -> None:
         """Raise a limit that has just begun, since `more` attempts of another process of this machine were under way
-        too: it begins at half of all of them.
+        too, which made `rate` attempts a second: it begins at half of all of them, and its trial compares with all.
         """
         if self._cut_at == self.begun:
             self.most += more / 2
             self.threshold += more / 2
+        if self._trial.is_first:
+            self._trial.pace += rate
 
     def _begin(self, most: float, threshold: float, now: float) -> None:
         if not self.is_on:

@@ -230,6 +230,26 @@ def test_a_limit_counts_what_each_worker_had_under_way(memory: Memory) -> None:
     assert one.governor.first.in_use() <= 12
 
 
+def test_a_trial_compares_with_what_all_workers_sent_before(memory: Memory) -> None:
+    """A limit that begins in one worker holds all of them, so its trial has to know how much all of them sent."""
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(8.0, calls=200, seconds=0.02)
+    refuse(one, 10, 12.0)
+    alone = trial_of(one).pace
+    other.governor.ask(Waiting(), caller(), 12.02)
+    assert trial_of(other).pace == pytest.approx(alone + 50.0, rel=0.1)  # a call every 0.02 s
+    assert one.governor.ask(Waiting(), caller(), 12.03)[1] == "limit"
+    assert trial_of(one).pace == trial_of(other).pace
+
+
+def trial_of(worker: Worker) -> Trial:
+    """The trial of the limit of a worker's endpoint."""
+    trial = worker.governor.first.limit._trial
+    assert isinstance(trial, Trial)
+    return trial
+
+
 def test_what_is_sent_while_all_is_well_takes_no_lock(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     one, _ = workers(memory)
     one.is_well(10.0, calls=100)

@@ -284,7 +284,7 @@ class SharedLane(Lane):
             self._limit_seen, self._mine = limit.begun, 0
             if limit.is_on and limit.has_evidence:
                 flying = max(0, self.traffic.flying - len(self._taken))
-                limit.add_under_way(flying)
+                limit.add_under_way(flying, self.traffic.rate or limit.evidence.pace)
                 self._mine = flying
                 self._before += flying
         if self._was_limited and not limit.is_on:
