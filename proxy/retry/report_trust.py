@@ -5,7 +5,10 @@ Others report the right remainder with a reset that is always far away. Calls th
 
 A report that nothing is left is disproved by an attempt that succeeds all the same, if the attempt was sent after the
 report had come and before the limit's reset. If the limit refills continuously, such a success disproves nothing: the
-report in that attempt's answer shows it. A reset is disproved by a report that all of the limit is back long before.
+report in that attempt's answer shows it. A reset is disproved by a report that all of the limit is back long before. A
+remainder that grows by what is sent is what was used, not what is left: of a limit that refills at its reset, less is
+left with each attempt; and if a limit that refills continuously refilled that slowly, its attempts would put off its
+reset.
 
 Calls that wait for the reset test nothing. So one call is sent as if no report had come:
 
@@ -36,6 +39,10 @@ _PART, _CLOCKS = 0.25, 0.1
 #: The part of a limit that is back, and the part of the time to its reset before which it is, if the reset was wrong;
 #: the part of a limit that is left at most, so that this can be told; the seconds by which reports round the time.
 _BACK, _EARLY, _LOW, _SECOND = 0.9, 0.75, 0.5, 1.0
+#: What is reported as left grows by what is sent: for so many seconds, and by so many attempts at least; by this part
+#: of them at least, and by this part at most of what continuous refilling would add; and the part of those seconds by
+#: which the reset is put off at most.
+_GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 8.0, 5, 0.5, 0.6, 0.25
 #: Seconds between two tests of a limit for which several calls wait.
 _TESTS = 60.0
 _NEVER_YET = -float("inf")
@@ -49,7 +56,8 @@ class _Trust:
     is being ignored, to see whether it is right. `doubted_until`, `proven_until`: the times until which the reports
     count as wrong, or as right. `low`: the latest report that little is left, in the answer to an attempt that was sent
     at `low_since`; it came at `low_came`, when `low_spent` had been spent of the limit. `test_at`: when the last
-    test began for the sake of several calls, if it has not succeeded.
+    test began for the sake of several calls, if it has not succeeded. `least`: the report of the least that was left
+    since the last reset; it came at `least_came`, when `least_spent` had been spent of the limit.
     """
 
     empty: ReportedLimit | None = None
@@ -65,6 +73,9 @@ class _Trust:
     low_came: float = 0.0
     low_spent: float = 0.0
     test_at: float = _NEVER_YET
+    least: ReportedLimit | None = None
+    least_came: float = 0.0
+    least_spent: float = 0.0
 
 
 class ReportTrust:
@@ -106,7 +117,7 @@ class ReportTrust:
             trust = self._limits[reported.name] = _Trust()
         if since >= trust.test_at:
             trust.test_at = _NEVER_YET  # a test that succeeded cost nothing, so another may follow
-        if self._came_back_early(trust, reported, spent, since, now):
+        if self._came_back_early(trust, reported, spent, since, now) or self._grows(trust, reported, spent, now):
             trust.doubted_until = now + LASTS
         before = trust.empty
         is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
@@ -153,6 +164,22 @@ class ReportTrust:
             return False
         took = since - trust.low_since + _SECOND
         return took < _EARLY * low.reset and reported.remaining >= _BACK * (reported.limit - (spent - trust.low_spent))
+
+    @staticmethod
+    def _grows(trust: _Trust, reported: ReportedLimit, spent: float, now: float) -> bool:
+        """Whether what is left of a limit of attempts (`reported`, see `takes`) grows by what is sent. Tokens are left
+        out: providers give them back when an answer was shorter than expected.
+        """
+        least = trust.least
+        if least is None or reported.remaining < least.remaining or now >= trust.least_came + least.reset:
+            trust.least, trust.least_came, trust.least_spent = reported, now, spent
+            return False
+        seconds, sent, grown = now - trust.least_came, spent - trust.least_spent, reported.remaining - least.remaining
+        if seconds < _GROWS_FOR or sent < _GROWS_BY or reported.limit is None or reported.counts != "attempts":
+            return False
+        filled = (reported.limit - least.remaining) * seconds / least.reset
+        put_off = seconds + reported.reset - least.reset
+        return _BY_SENT * sent <= grown <= _BY_TIME * filled and put_off <= _PUT_OFF * seconds
 
     @staticmethod
     def _is_wrong(before: ReportedLimit, reported: ReportedLimit, spent: float, seconds: float) -> bool:

@@ -3,19 +3,29 @@
 A limit of requests is reported in the IETF's fields, one of tokens in those of OpenAI. `minus_one` and `zero` always
 report that much as left; `past` reports that nothing is left and that the limit is whole again now. `other_key` reports
 the limit of another key: one that is used up in the first half of each window, whatever the app's own key uses. `far`
-reports what is left, and that the limit is whole again only after several windows.
+reports what is left, and that the limit is whole again only after several windows; `tomorrow` that it is after a day.
+`used` reports what is used in the place of what is left, so that it grows. `date` writes the reset as a date, `doubled`
+has each field twice, once with what is left and once without anything left, and `garbage` has no numbers in them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from email.utils import formatdate
+from typing import Literal, get_args
 
-Reports = Literal["off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far"]
+# fmt: off
+Reports = Literal[
+    "off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far", "tomorrow", "used", "date",
+    "doubled", "garbage",
+]
+# fmt: on
 #: The number of windows that are always left until the reset, as `far` reports it.
 _FAR = 5
+#: Seconds of a day.
+_DAY = 86400.0
 #: The ways in which answers report a limit, as scenarios name them.
-REPORTS: tuple[Reports, ...] = ("off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far")
+REPORTS: tuple[Reports, ...] = get_args(Reports)
 
 
 def reported(
@@ -31,16 +41,27 @@ def reported(
     elif how == "other_key":
         remaining = math.floor(most * max(0.0, 1 - 2 * (now % window) / window))
         reset = window - now % window
-    if how == "far":
-        reset = _FAR * window
+    if how in ("far", "tomorrow"):
+        reset = _DAY if how == "tomorrow" else _FAR * window
+    if how == "used":
+        remaining = math.ceil(most - remaining)
     if how == "past":
         remaining, reset = 0, 0.0
+    seconds, whole_in = str(math.ceil(reset)), f"{reset:.3f}s"
+    if how == "date":
+        seconds = whole_in = formatdate(now + reset, usegmt=True)
     if tokens:
-        values = {"limit": str(most), "remaining": str(remaining), "reset": f"{reset:.3f}s"}
-        return [(f"x-ratelimit-{part}-tokens", value) for part, value in values.items()]
-    seconds = math.ceil(reset)
+        values = {"limit": str(most), "remaining": str(remaining), "reset": whole_in}
+        return _written(how, {f"x-ratelimit-{part}-tokens": value for part, value in values.items()})
     if how == "window":
         policy = f'"all";q={most};w={math.ceil(window)}'
         return [("ratelimit-policy", policy), ("ratelimit", f'"all";r={remaining};t={seconds}')]
-    values = {"limit": str(most), "remaining": str(remaining), "reset": str(seconds)}
-    return [(f"ratelimit-{part}", value) for part, value in values.items()]
+    values = {"limit": str(most), "remaining": str(remaining), "reset": seconds}
+    return _written(how, {f"ratelimit-{part}": value for part, value in values.items()})
+
+
+def _written(how: Reports, fields: dict[str, str]) -> list[tuple[str, str]]:
+    """The fields as answers have them, as lines of a name and a value."""
+    if how == "doubled":
+        return [*fields.items(), *((name, "0" if "remaining" in name else value) for name, value in fields.items())]
+    return [(name, f"<{value}>" if how == "garbage" else value) for name, value in fields.items()]
