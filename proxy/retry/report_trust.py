@@ -39,8 +39,8 @@ _PART, _CLOCKS = 0.25, 0.1
 #: The part of a limit that is back, and the part of the time to its reset before which it is, if the reset was wrong;
 #: the part of a limit that is left at most, so that this can be told; the seconds by which reports round the time.
 _BACK, _EARLY, _LOW, _SECOND = 0.9, 0.75, 0.5, 1.0
-#: What is reported as left grows by what is sent: for so many seconds, and by so many attempts at least; by this part
-#: of them at least, and by this part at most of what continuous refilling would add; and the part of those seconds by
+#: The seconds, and the attempts, for which what is left has to grow; the part of these attempts by which it grows at
+#: least, and the part of what continuous refilling would add by which it grows at most; and the part of the seconds by
 #: which the reset is put off at most.
 _GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 8.0, 5, 0.5, 0.6, 0.25
 #: Seconds between two tests of a limit for which several calls wait.

@@ -6,7 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-import aiohttp
+import httpx
+import pytest
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer
 
@@ -34,7 +35,8 @@ class Mount:
         (self._folder / "..data_tmp").rename(self._folder / "..data")
 
 
-async def test_no_app_sees_a_401_while_keys_are_swapped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("http2", "workers"), [(False, 1), (True, 1), (False, 2)])
+async def test_no_app_sees_a_401_while_keys_are_swapped(http2: bool, workers: int, tmp_path: Path) -> None:
     accepted, seen = {"key-0"}, list[str]()
 
     async def step(turn: Turn) -> None:
@@ -46,17 +48,21 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(tmp_path: Path) -> None:
     mount = Mount(tmp_path / "secret")
     async with Upstream(step) as upstream:
         credentials = f'{{header: authorization, format: "Bearer {{}}", values: [{{file: "{mount.file}"}}]}}'
-        config = f'upstreams: {{api: {{url: "{upstream.url}", credentials: {credentials}}}}}\n'
-        async with Redrive(tmp_path, config) as redrive, aiohttp.ClientSession() as session:
-            statuses, stop = list[int](), asyncio.Event()
+        config = (
+            f"workers: {workers}\n"
+            f'upstreams: {{api: {{url: "{upstream.url}", protocol: http/1.1, credentials: {credentials}}}}}\n'
+        )
+        statuses, stop = list[int](), asyncio.Event()
+        async with Redrive(tmp_path, config) as redrive:
 
             async def app(method: str) -> None:
-                while not stop.is_set():
-                    async with session.request(method, f"{redrive.url}/api/x", data=b"{}") as got:
-                        await got.read()
-                        statuses.append(got.status)
+                # each app has connections of its own, which several workers accept
+                async with httpx.AsyncClient(http1=not http2, http2=http2) as client:
+                    while not stop.is_set():
+                        got = await client.request(method, f"{redrive.url}/api/x", content=b"{}")
+                        statuses.append(got.status_code)
 
-            apps = [asyncio.create_task(app(method)) for method in ("GET", "POST", "POST", "PUT")]
+            apps = [asyncio.create_task(app(method)) for method in ("GET", "POST", "POST", "PUT") * 2]
             for version in range(1, 4):
                 mount.swap(f"key-{version}")  # the file is new before the old key is refused
                 accepted.clear()
