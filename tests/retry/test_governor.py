@@ -219,3 +219,18 @@ def test_a_route_whose_lane_makes_room_for_others_is_no_suspect_any_more() -> No
     for number in range(MOST_GROUPS + 1):
         governor.lane_of(("", b"%d" % number)).start(10.0, 429, 1.0, 1.0)
     assert governor.suspects == 0
+
+
+def test_no_call_has_to_ask_any_more_once_the_last_attempt_under_a_limit_is_answered() -> None:
+    governor, call, attempt = Governor(), Waiting(), object()
+    request = Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = True
+    governor.first.lasts = True
+    governor.first.limit.begin_elsewhere(1.0, 1.0, 1.0)
+    assert governor.ask(call, caller, 1.0) == (1.0, "")
+    governor.sent(call, attempt, 1.0)
+    assert governor.holds(4.9)
+    governor.answered_well(attempt, caller, 1.0, 5.0)
+    assert not governor.first.limit.is_on
+    assert not governor.holds(5.0)
