@@ -413,7 +413,9 @@ class ServerProcess:
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
-            live=lambda: upstream_view.live(self.settings.router, self._metrics, registry, monotonic(), room, weather),
+            live=lambda: upstream_view.live(
+                self.settings.router, self._metrics, registry, monotonic(), room, Logs(log, weather)
+            ),
             provisions=lambda: upstream_view.provisions(self.settings.router, registry),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],

@@ -234,6 +234,7 @@ def _upstream(
         "rate": rate and rate["bucket"],
         **figures,
         "cooldown": round(row.cooldown, 1),
+        "began": _began(row),
         "held": row.held,
         "held_by": {cause: count for cause, count in row.by.items() if count},
         "weather": [_weather(each) for each in row.weather],
@@ -246,6 +247,14 @@ def _upstream(
         "only_keys_cool": only_keys_cool(row, provision.keys),
         "recent": recent,
     }
+
+
+def _began(row: Live) -> dict[str, Any] | None:
+    """The answer that began the cooldown in force: when it came, its status, and the seconds that it asked for."""
+    if row.began is None:
+        return None
+    said = {name: row.began[name] for name in ("status", "seconds", "elsewhere")}
+    return {"began": round(row.began["began"]), **said}  # whole seconds, so that the row does not change with each look
 
 
 def _weather(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,8 +53,8 @@ class Live:
     still asked to wait, each with the seconds. `under_way`: its attempts that count against a concurrency limit;
     `queued`: its calls that wait for a place under that limit.
 
-    `by` is the number of its held calls by cause (`weather_view.CAUSES`), `weather` its limits and outages as
-    /upstreams has them.
+    `by` is the number of its held calls by cause (`weather_view.CAUSES`), `began` the cooldown in force and `weather`
+    the limits and outages, both as /upstreams has them.
 
     `arrived`: first attempts of calls that fell back to this upstream from another; `retries`: all further attempts,
     hedges included.
@@ -76,6 +76,7 @@ class Live:
     arrived: int = 0
     cooling: Sequence[tuple[int, float]] = ()
     by: Mapping[str, int] = field(default_factory=dict)
+    began: Mapping[str, Any] | None = None
     weather: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -178,18 +179,22 @@ async def live(
     registry: Registry,
     now: float,
     room: WaitingRoom = NO_ROOM,
-    weather: WeatherLog = NO_WEATHER,
+    logs: Logs = NO_LOGS,
 ) -> list[Live]:
     """The counters of every named upstream in file order, then those of other labels that have been counted. `room`:
-    where held calls wait; `weather`: the limits and outages of upstreams.
+    where held calls wait; `logs`: what is kept of cooldowns, limits and outages.
     """
     counted = await _counted({upstream.label: [] for upstream in router.upstreams}, metrics)
     held, limited = await cooldowns(router, registry, now), await under_way(router, registry, now)
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
-    lanes = weather_view.by_upstream(weather.lanes())
+    lanes = weather_view.by_upstream(logs.weather.lanes())
     holding = _Holding(held, limited, broken, keys, lanes)
     return await in_turns(
-        replace(_live(label, series, room, holding), weather=weather_view.rows(weather, lanes.get(label, ()), now))
+        replace(
+            _live(label, series, room, holding),
+            began=_in_force(logs.cooldowns.in_force(label, now)) if held.get(label) else None,
+            weather=weather_view.rows(logs.weather, lanes.get(label, ()), now),
+        )
         for label, series in counted.items()
     )
 

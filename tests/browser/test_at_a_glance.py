@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,26 @@ async def test_what_holds_calls_is_said_before_anything_is_clicked(tmp_path: Pat
         await held
         await expect(page.locator("#holding")).to_be_hidden()
         await expect(row(page, "shop").locator(".holds")).to_have_text("")
+
+
+async def test_which_answer_began_a_cooldown_is_said_before_anything_is_clicked(
+    tmp_path: Path, open_page: Open
+) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        Redrive(
+            tmp_path, f"upstreams:\n  shop:\n    url: {upstream.url}\n    pushback: {{max_delay: 300s, hold: 300s}}\n"
+        ) as running,
+    ):
+        page = await open_page(running.admin)
+        upstream.throttled = 200
+        waits = asyncio.create_task(call(running, "/shop/items"))
+        said = page.locator("#holding li")
+        await expect(said).to_contain_text("Since ")
+        await expect(said).to_contain_text(": an answer 429 asked callers to wait for 3 min, of which 3 min are left.")
+        waits.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waits
 
 
 async def test_a_few_failures_are_not_as_red_as_many(tmp_path: Path, open_page: Open) -> None:

@@ -1,6 +1,6 @@
 // What holds calls now, below a short table of upstreams: outages, limits and cooldowns, since when, and what made them.
 
-import { $, h, mark, say, seconds } from "./dom.js";
+import { $, h, mark, plain, say, seconds } from "./dom.js";
 import { held_in_words, weather_in_words } from "./standing.js";
 
 export class Holding {
@@ -35,8 +35,16 @@ function tell({ why }, said) {
   else said.forEach((text, at) => say(why.children[at], text));
 }
 
+/** A sentence about the cooldown: since when, which answer began it, and what is left of it. */
+function cooldown_in_words({ began, cooldown }) {
+  if (!began) return `The upstream asked its callers to wait: for another ${seconds(cooldown)}.`;
+  const at = new Date(began.began * 1000).toLocaleTimeString("en-GB");
+  const where = began.elsewhere ? " to another sidecar" : "";
+  return `Since ${at}: an answer ${began.status}${where} asked callers to wait for ${plain(seconds(began.seconds))}, of which ${seconds(cooldown)} are left.`;
+}
+
 /** Sentences about what holds an upstream's calls, and how many of them; none while nothing does. */
 function holding(live) {
-  const cools = live.cooldown ? `The upstream asked its callers to wait: for another ${seconds(live.cooldown)}.` : "";
+  const cools = live.cooldown ? cooldown_in_words(live) : "";
   return [held_in_words(live), cools, ...weather_in_words(live)].filter(Boolean);
 }
