@@ -2,12 +2,17 @@
 
 Each scene is played twice: the web alone, and the web beside the batch. The table has the web's 99th percentile in
 both, and what the best scheduler would give that neither interrupts a call nor keeps a place free for one that may
-come: the same arrivals in a model, the web's calls always first. Calls are few, so that the load of the machine matters
-little; `late` is how late the bench's own loop was, at the 99th percentile: where it is some tenths of what is measured,
-the figures say nothing.
+come: the same arrivals in a model, the web's calls always first (there is no such model of an outage and of failures).
+Calls are few, so that the load of the machine matters little; `late` is how late the bench's own loop was, at the 99th
+percentile: where it is some tenths of what is measured, the figures say nothing.
+
+With `--fair`, the batch has a scene to itself, with more connections than are served at a time: what it gets, as a part
+of what there is. Then five apps of equal weight have it together, with 10 to 50 connections: Jain's index of what they
+get (1 where all get the same; R. Jain, D. Chiu and W. Hawe, 1984).
 
     python bench/apps.py                          all scenes, one worker
     python bench/apps.py --workers 4 --only places --seconds 60
+    python bench/apps.py --workers 4 --only rate,places --fair
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from measure import free_port
 APPS = """
 apps:
   by: [{header: X-App}]
-  known: {web: {weight: 4, priority: high}, batch: {weight: 1, priority: low}}
+  known: {web: {weight: 4, priority: high}, batch: {weight: 1, priority: low}, a: {}, b: {}, c: {}, d: {}, e: {}}
 defaults: {timeouts: {total: 'off'}}
 """
 
@@ -46,7 +51,8 @@ class Scene:
     """`policy`: the upstream's; `rate`: what is given a second, of `burst` at most at once, or `places`: how many calls
     are under way at most; 0 for either that is not limited. `web`: its calls a second; the batch makes ten times as
     many. `work`: the seconds that an answer takes; `spread`: by how much of it, up or down. `closed`: the batch makes
-    its calls one after the other on so many connections, as fast as it can, instead.
+    its calls one after the other on so many connections, as fast as it can, instead. `out`: the second in which an outage
+    begins, and that in which it ends, from the first request on; `failing`: the share of attempts that fail at any time.
     """
 
     name: str
@@ -58,6 +64,8 @@ class Scene:
     burst: float = 1.0
     places: int = 0
     closed: int = 0
+    out: tuple[float, float] = (0.0, 0.0)
+    failing: float = 0.0
 
 
 SCENES = [
@@ -65,9 +73,14 @@ SCENES = [
     Scene("places", "concurrency: {max: 40, queue: 2000}", 8, places=40),
     Scene("places-spread", "concurrency: {max: 40, queue: 2000}", 8, spread=0.5, places=40),
     Scene("places-closed", "concurrency: {max: 40, queue: 2000}", 8, places=40, closed=100),
+    Scene("places-closed-spread", "concurrency: {max: 40, queue: 2000}", 8, spread=0.5, places=40, closed=100),
     Scene("few-places", "concurrency: {max: 8, queue: 2000}", 1.6, places=8),
     Scene("few-places-closed", "concurrency: {max: 8, queue: 2000}", 1.6, places=8, closed=40),
+    Scene("outage", "timeouts: {total: 'off'}", 5, out=(10, 20)),
+    Scene("bucket", "bucket: {kind: quota, capacity: 100}", 20, work=0.1, failing=0.2),
 ]
+#: The apps of equal weight for `--fair`, each with its connections.
+EQUALS = {"a": 10, "b": 20, "c": 30, "d": 40, "e": 50}
 
 
 # -- the upstream ---------------------------------------------------------------------------------------------------
@@ -79,13 +92,18 @@ def serve(port: int, scene: Scene) -> None:
 
 
 async def _serve(port: int, scene: Scene) -> None:
-    chance = random.Random(3)
+    chance, begun = random.Random(3), math.inf
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
         try:
             while True:
                 await reader.readuntil(b"\r\n\r\n")
                 at = time.monotonic()
+                begun = min(begun, at)
+                if scene.out[0] <= at - begun < scene.out[1] or chance.random() < scene.failing:
+                    writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+                    continue
                 await asyncio.sleep(scene.work * (1 + scene.spread * chance.uniform(-1, 1)))
                 writer.write(b"HTTP/1.1 200 OK\r\nX-At: %.6f\r\nContent-Length: 2\r\n\r\nok" % at)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -165,7 +183,7 @@ def best(scene: Scene, took: list[Took]) -> float:
     """The web's 99th percentile of the same arrivals, where its calls are always first."""
     chance = random.Random(3)
     arrivals = sorted((each.at, each.app != "web") for each in took)
-    if not arrivals:
+    if not arrivals or not (scene.places or scene.rate):
         return math.nan
     gives = _places(scene, arrivals, chance) if scene.places else _tokens(scene, arrivals)
     return p99([seconds for is_batch, seconds in gives if not is_batch])
@@ -272,31 +290,64 @@ async def play(scene: Scene, port: int, seconds: float, beside: bool) -> Load:
     return load
 
 
+async def share(port: int, connections: dict[str, int], seconds: float) -> dict[str, int]:
+    """Have apps make calls one after the other on so many connections each. How many calls of each were served."""
+    load = Load(port)
+    await asyncio.gather(*(load.closed(app, count, seconds) for app, count in connections.items()))
+    return {app: sum(each.app == app and each.status == 200 for each in load.took) for app in connections}
+
+
+def jain(got: dict[str, int]) -> float:
+    """Jain's index of what the apps got."""
+    return sum(got.values()) ** 2 / (len(got) * sum(each**2 for each in got.values()))
+
+
+def beside(scene: Scene, workers: int, seconds: float) -> str:
+    """The line of a scene: the web alone, and beside the batch."""
+    with running(scene, workers) as port:
+        alone = asyncio.run(play(scene, port, seconds, beside=False))
+    with running(scene, workers) as port:
+        both = asyncio.run(play(scene, port, seconds, beside=True))
+    web = [[each for each in load.took if each.app == "web"] for load in (alone, both)]
+    one, two = (p99([each.seconds for each in calls]) for calls in web)
+    served = " / ".join(f"{sum(each.status == 200 for each in calls) / len(calls):.2%}" for calls in web)
+    possible = best(scene, both.took)
+    batch = [each for each in both.took if each.app != "web"]
+    return (
+        f"{scene.name:20}{one:9.3f}{two:9.3f}{two / one - 1:+8.1%}{possible:10.3f}{possible / one - 1:+8.1%}"
+        f"{p99(both.late):9.4f}{overtaken(both.took):11.0f}  {served:>19}"
+        f"  {sum(each.status == 200 for each in batch) / (seconds + 5):5.1f}/s of {len(batch) / (seconds + 5):5.1f}"
+    )
+
+
+def fair(scene: Scene, workers: int, seconds: float) -> str:
+    """The line of a scene with `--fair`."""
+    possible = scene.rate or scene.places / scene.work
+    with running(scene, workers) as port:
+        alone = asyncio.run(share(port, {"batch": 2 * max(scene.places, 50)}, seconds))["batch"] / seconds
+    with running(scene, workers) as port:
+        got = asyncio.run(share(port, EQUALS, seconds))
+    each = ", ".join(f"{app} {count}" for app, count in got.items())
+    return f"{scene.name:20}{alone:9.1f}/s of {possible:5.1f} ({alone / possible:6.1%})  Jain's index {jain(got):.4f} ({each})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(each.name for each in SCENES), help="the scenes, by name")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--fair", action="store_true", help="the batch alone, and apps of equal weight")
     options = parser.parse_args()
     print(f"{options.workers} workers, {options.seconds:.0f} s each; the web's 99th percentiles in seconds")
-    print(
-        f"{'scene':20}{'alone':>9}{'beside':>9}{'':>8}{'possible':>10}{'':>8}{'late':>9}{'overtaken':>11}  {'batch':>7}  not served"
-    )
-    for scene in (each for each in SCENES if each.name in options.only.split(",")):
-        with running(scene, options.workers) as port:
-            alone = asyncio.run(play(scene, port, options.seconds, beside=False))
-        with running(scene, options.workers) as port:
-            both = asyncio.run(play(scene, port, options.seconds, beside=True))
-        one, two = (p99([each.seconds for each in load.took if each.app == "web"]) for load in (alone, both))
-        possible = best(scene, both.took)
-        batch = sum(each.app != "web" and each.status == 200 for each in both.took) / (options.seconds + 5)
-        failed = sum(each.status != 200 for each in both.took if each.app == "web")
+    if not options.fair:
         print(
-            f"{scene.name:20}{one:9.3f}{two:9.3f}{two / one - 1:+8.1%}{possible:10.3f}{possible / one - 1:+8.1%}"
-            f"{p99(both.late):9.4f}{overtaken(both.took):11.0f}  {batch:5.1f}/s  {failed}"
-            f"  load {os.getloadavg()[0]:.1f}",
-            flush=True,
+            f"{'scene':20}{'alone':>9}{'beside':>9}{'':>8}{'possible':>10}{'':>8}{'late':>9}{'overtaken':>11}"
+            f"  {'served':>19}  {'the batch':>7}"
         )
+    for scene in (each for each in SCENES if each.name in options.only.split(",")):
+        if not options.fair or scene.rate or scene.places:
+            line = (fair if options.fair else beside)(scene, options.workers, options.seconds)
+            print(f"{line}  load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 if __name__ == "__main__":
