@@ -324,7 +324,8 @@ def fair(scene: Scene, workers: int, seconds: float) -> str:
     """The line of a scene with `--fair`."""
     possible = scene.rate or scene.places / scene.work
     with running(scene, workers) as port:
-        alone = asyncio.run(share(port, {"batch": 2 * max(scene.places, 50)}, seconds))["batch"] / seconds
+        got = asyncio.run(share(port, {"batch": 2 * max(scene.places, 50)}, seconds))
+        alone = got["batch"] / (seconds - scene.work)  # the first answers come after so long
     with running(scene, workers) as port:
         got = asyncio.run(share(port, EQUALS, seconds))
     each = ", ".join(f"{app} {count}" for app, count in got.items())

@@ -242,6 +242,24 @@ def test_what_a_requests_body_is_expected_to_cost(explain, tmp_path: Path) -> No
     assert "'none.json' is no file" in refused
 
 
+def test_the_app_that_a_request_belongs_to(explain, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    known = "{web: {weight: 4, priority: high}, batch: {priority: low}}"
+    apps = f"apps: {{by: [proxy_user, {{header: X-App}}], known: {known}}}\n"
+    (tmp_path / "r.yaml").write_text(apps + LLM)
+
+    def app(*fields: str) -> str:
+        said = [part for field in fields for part in ("-H", field)]
+        return str(json.loads(explain("POST", "http://llm.example/v1", "--json", *said))["applies"]["app"])
+
+    assert app("X-App: web") == "web; priority high, weight 4"
+    assert app("X-App: web", "X-Retry-Priority: low") == "web; priority low, weight 4"
+    assert app("X-App: web", "Proxy-Authorization: Basic YmF0Y2g6eA==") == "batch; priority low, weight 1"
+    assert app("X-App: sk-1") == "others: apps.known does not list its name; priority normal, weight 1"
+    assert app() == "others: nothing names it; priority normal, weight 1"
+    (tmp_path / "r.yaml").write_text(LLM)
+    assert "app" not in json.loads(explain("POST", "http://llm.example/v1", "--json"))["applies"]
+
+
 def test_a_hedge(explain) -> None:  # type: ignore[no-untyped-def]
     says(
         explain("GET", "http://api.payments.example/v1/search", "--status", "503"),

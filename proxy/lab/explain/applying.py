@@ -13,8 +13,11 @@ from proxy.lab.explain.question import fate_of_status
 from proxy.lab.explain.wording import span
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
+from proxy.retry.apps import OTHERS, RANKS
 from proxy.retry.classification import why_no_read
+from proxy.retry.facts import MappingFields
 from proxy.retry.routing import Upstream, split_authority
+from proxy.server.app_names import app_of, name_of
 from proxy.transport.egress_guard import Guard
 from proxy.wire.authority import read_connect
 from proxy.wire.errors import BadMessage
@@ -76,10 +79,26 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("fallback", wording.fallback(policy, chosen.request)),
         ("mode", "" if policy.mode == "enforce" else f"{policy.mode}: nothing is retried or held"),
         ("via", "" if policy.via else "off: no Via, and X-Redrive-Loop in requests"),
+        ("app", _app(settings, ask)),
         ("app says", "X-Retry-Disable: one attempt" if hints.disabled else ""),
         ("app says", _OWN_RETRY if hints.retries_itself else ""),
     ]
     return [row for row in rows if row[1]]
+
+
+def _app(settings: Settings, ask: AppRequest) -> str:
+    """The app that sends the request `ask` to the first listener, as text: its name, priority and weight; "" if the
+    configuration names no apps.
+    """
+    apps = settings.apps
+    if apps is None:
+        return ""
+    fields = MappingFields(ask.headers)
+    name = name_of(apps, fields, settings.listen[0].app, "", "")
+    app = app_of(apps, fields, name)
+    priority = next(word for word, rank in RANKS.items() if rank == app.rank)
+    unknown = "" if app.name != OTHERS else ": nothing names it" if not name else ": apps.known does not list its name"
+    return f"{app.name}{unknown}; priority {priority}, weight {app.weight}"
 
 
 def _protocol(chosen: Chosen, ask: AppRequest) -> str:
