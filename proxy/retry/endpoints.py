@@ -193,13 +193,14 @@ class Endpoints:
             others = here = self._least(others, now)
         return max(others, key=lambda index: self._standing[index] + shares[index].weight), here
 
-    def rank(self, index: int, avoid: Sequence[int], now: float) -> tuple[bool, int, int]:
+    def rank(self, index: int, avoid: Sequence[int], now: float) -> tuple[bool, int, bool]:
         """Return the order of the endpoint with the number `index` among others, but for the turns, which change while
         a call waits (the smaller goes first): whether it is passed over because it refuses connections, its priority,
-        and how often it is among those to `avoid`.
+        and whether it is one of those to `avoid`. How often does not count here: calls that an outage of all endpoints
+        holds would leave the one that is back for the one at which they have failed less often.
         """
         refuses = self._penalties[index].until > now or self._elsewhere[index] > now
-        return refuses, self.shares[index].priority, avoid.count(index)
+        return refuses, self.shares[index].priority, index in avoid
 
     def _least(self, able: Sequence[int], now: float) -> list[int]:
         """The endpoints of `able` that have the fewest attempts under way for their weight, in all workers."""
