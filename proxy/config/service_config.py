@@ -409,13 +409,15 @@ def _as_milliseconds(value: Any) -> float:
 
 
 def _as_code(value: Any) -> int:
-    """Read a status by name, in any case, or by number (A6)."""
+    """Read the status of a failure by name, in any case, or by number (A6). OK is none, as in grpc-java."""
     if isinstance(value, str):
         number = GRPC_STATUS_NUMBERS.get(value.upper())
-        if number is not None:
+        if number is None and getattr(value, "plain", True) and value.isascii() and value.isdigit():
+            number = int(value)
+        if number == 0:
+            raise ValueError("must not be OK, which is no failure")
+        if number is not None and number <= 16:
             return number
-        if getattr(value, "plain", True) and value.isascii() and value.isdigit() and int(value) <= 16:
-            return int(value)
     raise ValueError(
         f"is not a gRPC status but {written(value)}{did_you_mean(str(value).upper(), GRPC_STATUS_NUMBERS)}"
     )
