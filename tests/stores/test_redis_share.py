@@ -232,6 +232,39 @@ class TestOutage:
         assert "Redis does not answer" in rate.bucket.withheld() and "Redis does not answer" in bucket.withheld()
         assert bucket.affords(5, one.now) is False
 
+    async def test_a_retry_that_is_due_when_redis_is_back_is_decided_by_redis(
+        self, own_redis: RedisServer, sidecars: Make
+    ) -> None:
+        """A new process has no share, and grants nothing while Redis does not answer."""
+        old, one = sidecars(own_redis), sidecars(own_redis, on_outage="share")
+        await old.trip()
+        bucket = one.bucket(QUOTA)
+        answers: list[bool] = []
+        bucket.ask(5, one.now + 3600, one.now, lambda _, granted: answers.append(granted))
+        await lose([one], own_redis)
+        assert "Redis does not answer" in bucket.withheld()
+        assert answers == []
+        own_redis.start()
+        while one.store.out or not answers:
+            await one.trip(later=4.0)
+        assert answers == [True]
+
+    async def test_a_retry_that_is_due_before_redis_is_back_is_decided_then(
+        self, own_redis: RedisServer, sidecars: Make
+    ) -> None:
+        one = sidecars(own_redis, on_outage="deny")
+        bucket = one.bucket(QUOTA)
+        answers: list[bool] = []
+        due = one.now + 3600
+        bucket.ask(5, due, one.now, lambda _, granted: answers.append(granted))
+        (asking,) = bucket._asks
+        await lose([one], own_redis)
+        assert answers == []
+        bucket._overdue(asking, due)
+        assert answers == [False]
+        bucket._overdue(asking, due)  # the alarm rings once more
+        assert answers == [False]
+
     async def test_what_was_spent_meanwhile_is_reported(self, own_redis: RedisServer, sidecars: Make) -> None:
         fleet = [sidecars(own_redis, on_outage="share") for _ in range(2)]
         buckets = [each.bucket(QUOTA) for each in fleet]

@@ -246,7 +246,9 @@ class RedisBucket:
         """
 
     def parted(self, now: float) -> None:
-        """Answer waiting calls from the bucket of this process, because Redis is out (`store.out` is set by now)."""
+        """Answer waiting calls from the bucket of this process, because Redis is out (`store.out` is set by now). Those
+        to which that grants nothing wait on until they are due, since Redis may be back by then.
+        """
         self._answer(tuple(self._asks), now)
 
     def leave(self) -> None:
@@ -265,16 +267,16 @@ class RedisBucket:
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         """Ask Redis whether a retry that is due at `due` may pay this price (tokens), in a message that is sent at
         once; `answer(price, granted)` is called with the reply. If none has come when the retry is due, and `timeout`
-        has passed, the retry is decided as in an outage (`_overdue`).
+        has passed, the retry is decided as in an outage (`_overdue`). In an outage it is decided at once.
         """
         store = self.store
+        if store.out:
+            answer(price, self._pay(price, now))
+            return
         asking = Asking(price, due, max(due, now + store.timeout), now, answer)
         self._asks[asking] = None
-        if store.out:
-            self._answer(tuple(self._asks), now)
-        else:
-            store.soon(self, now)
-            store.alarm(asking.by, partial(self._overdue, asking))
+        store.soon(self, now)
+        store.alarm(asking.by, partial(self._overdue, asking))
 
     def _answer(self, asked: Iterable[Asking], now: float) -> None:
         """Answer these retries, now that Redis has replied or is out; those that may get tokens later wait on."""
@@ -283,6 +285,8 @@ class RedisBucket:
             if asking not in self._asks:
                 continue  # decided when it was due
             granted = self._pay(asking.price, now)
+            if self.store.out and not granted and now < asking.due:
+                continue  # Redis may be back when the retry is due
             asking.again = math.inf if granted or self.store.out else self._asks_again(asking, now)
             if asking.again == math.inf:
                 del self._asks[asking]
@@ -294,6 +298,10 @@ class RedisBucket:
         what was asked first or, after a refusal, again.
         """
         if asking not in self._asks:
+            return
+        if self.store.out:
+            del self._asks[asking]
+            asking.answer(asking.price, self._pay(asking.price, now))
             return
         withheld = self.store.withholds_alone(now)
         granted = False
