@@ -522,3 +522,30 @@ def test_one_more_attempt_passes_once_a_delay_is_over_unless_others_wait() -> No
     assert [gate.passes(at) for at in (1.9, 2.0)] == [False, True]
     gate, _ = held(1)
     assert [gate.passes(at) for at in (1.9, 2.0)] == [False, False]
+
+
+class Told:
+    """The link to a fleet, which keeps what it is told of cuts."""
+
+    def __init__(self) -> None:
+        self.cuts: list[float] = []
+
+    def limit_cut(self, part: float, sent: float, now: float) -> None:
+        self.cuts.append(part)
+
+    def held(self, now: float) -> None:
+        """Nothing is asked."""
+
+
+def test_a_fleet_is_told_of_cuts_alone() -> None:
+    gate, fleet, call = Lane(Traffic()), Told(), Still()
+    for now in (1.0, 1.2):  # it holds calls of other machines
+        gate.limit_elsewhere(8.0, 8.0, 8.0, busy=True, holds=True, now=now)
+    gate.fleet = fleet  # type: ignore[assignment]
+    assert gate.ask(call, 1.5) == 1.5
+    gate.sent(call, call, 1.5)
+    gate.landed(call, 1.5, 1.6, well=True, ratio=1.0, usual=0.1)
+    assert fleet.cuts == []
+    for _ in range(2):
+        gate.refused(1.7, 1.8, 1, quick=False)
+    assert fleet.cuts == [0.5]

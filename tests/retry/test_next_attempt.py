@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from playbook import ANY, Playbook, app_gone, ended, reply, start, wake
 
-from proxy.retry.actions import Answer, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, Outcome
@@ -110,3 +110,11 @@ def test_a_call_that_the_governor_holds_anew_gives_the_token_of_the_rate_back() 
     governor._look((governor.first,), 0.2)
     assert second >> wake(0.2) << WakeAt(5.2)
     assert gate.bucket.level(0.2) > 1.0
+
+
+def test_an_app_that_leaves_while_no_gate_holds_its_call_shows_no_impatience() -> None:
+    registry = Registry()
+    for _ in range(3):
+        book = Playbook(POLICY, registry=registry)
+        assert book >> start() << Launch(1) >> app_gone(1.0) << Cancel(1) << Finish(Outcome.CLIENT_GONE)
+    assert book.scope.governor.patience.of("", 1.0) == float("inf")
