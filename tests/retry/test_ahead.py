@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from playbook import ANY, Playbook, reply, start
 
@@ -13,7 +15,7 @@ from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, NoFields, Request
 from proxy.retry.limit_account import ONE, Price
 from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy
+from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.traffic import Traffic
 
@@ -379,11 +381,11 @@ def test_what_is_left_after_an_attempt_that_was_sent_before_a_refused_one_is_not
 @pytest.mark.parametrize(("reset", "is_tested"), [(9, False), (11, True)])
 def test_one_of_several_calls_tests_a_reset_that_is_later_than_half_of_the_hold(reset: int, is_tested: bool) -> None:
     """The rest of it is for a pushback. Calls are held for twenty seconds at most."""
-    registry = Registry()
+    registry, policy = Registry(), replace(POLICY, timeouts=Timeouts(total=None))
     for left in range(9, -1, -1):  # so that this process has used the limit up
-        book, said = Playbook(POLICY, registry=registry), f"limit=10, remaining={left}, reset={reset}"
+        book, said = Playbook(policy, registry=registry), f"limit=10, remaining={left}, reset={reset}"
         assert book >> start(at=100.0) << Launch(1)
         assert book >> reply(1, 200, at=100.0, headers={"ratelimit": said}) << Deliver(1, ANY)
-    waiting = [Playbook(POLICY, registry=registry).call for _ in range(SEVERAL)]
+    waiting = [Playbook(policy, registry=registry).call for _ in range(SEVERAL)]
     happened = [*(call.start(100.0) for call in waiting), *(call.woke(100.0) for call in waiting)]
     assert sum(isinstance(action, Launch) for actions in happened for action in actions) == is_tested
