@@ -3,7 +3,8 @@ stepped aside, since another gate holds them (the operator's rate).
 
 A call that stepped aside keeps its turn, and has no place. If none is free when it asks again, all calls that stepped
 aside return to the head of the queue, in their order. From then on few may step aside at a time: twice as many with
-each of them that is sent. So a queue does not go back and forth between two gates that hold it in turn.
+each of them that is sent. So a queue does not go back and forth between two gates that hold it in turn. If none of them
+is sent for a while, the queue goes on all the same: calls of other routes need not have the gate that holds these.
 """
 
 from __future__ import annotations
@@ -16,27 +17,37 @@ _ANY = 1 << 30
 
 class DueCalls:
     """The calls of one lane whose turn has come: `admitted`, those that have a place, and `aside`, those that another
-    gate holds; both in the order of their turns.
+    gate holds; both in the order of their turns. Times are seconds on the callers' clock.
     """
 
-    __slots__ = ("_most", "admitted", "aside")
+    __slots__ = ("_at", "_most", "admitted", "aside")
 
     def __init__(self) -> None:
         self.admitted: dict[Waiter, None] = {}
         self.aside: dict[Waiter, None] = {}
         self._most = 1  # while so many stepped aside, the queue waits
+        self._at = 0.0  # when the latest of them stepped aside, or was sent
 
-    @property
-    def block(self) -> bool:
-        """Whether so many stepped aside that the queue waits until one of them is sent."""
-        return len(self.aside) >= self._most
+    def block_until(self, now: float, longest: float) -> float:
+        """The time until which the queue waits for calls that stepped aside, unless one of them is sent sooner; `now`
+        if it does not wait. `longest`: for how long it waits at most.
+        """
+        until = self._at + longest
+        if len(self.aside) < self._most:
+            return now
+        if now >= until:
+            self._most = 2 * len(self.aside)
+            return now
+        return until
 
-    def step_aside(self, waiter: Waiter) -> None:
+    def step_aside(self, waiter: Waiter, now: float) -> None:
         """Note that another gate holds the call, which had a place; if it had stepped aside before, its turn is what it
         was.
         """
         del self.admitted[waiter]
-        self.aside[waiter] = None
+        if waiter not in self.aside:
+            self.aside[waiter] = None
+            self._at = now
 
     def recall(self) -> dict[Waiter, None]:
         """Take out the calls that stepped aside, for which there is no place. Returns them in the order of their
@@ -51,13 +62,13 @@ class DueCalls:
         self.aside, self.admitted = {}, {}
         return every
 
-    def sent(self, waiter: Waiter) -> bool:
+    def sent(self, waiter: Waiter, now: float) -> bool:
         """Note that the call is sent. Returns whether it had stepped aside, so that the queue may go on."""
         self.admitted.pop(waiter, None)
         if waiter not in self.aside:
             return False
         del self.aside[waiter]
-        self._most = min(_ANY, 2 * self._most)
+        self._most, self._at = min(_ANY, 2 * self._most), now
         return True
 
     def leave(self, waiter: Waiter) -> None:

@@ -410,7 +410,7 @@ class Lane:
         """
         if waiter not in self._due.admitted or waiter is self.outage.probe:
             return
-        self._due.step_aside(waiter)
+        self._due.step_aside(waiter, now)
         self._vacate(waiter)
         self.limit.pace.not_sent()
         self.release(now)
@@ -447,7 +447,7 @@ class Lane:
         """Note that the waiter's attempt is being sent. Returns whether it has a place."""
         if self.outage.probe is waiter:
             self.outage.probes(attempt)
-        if self._due.sent(waiter) and self.queue:
+        if self._due.sent(waiter, now) and self.queue:
             self.release(now)
         since = self._taken.pop(waiter, None)
         if since is None:
@@ -588,7 +588,7 @@ class Lane:
             self._end_limit(now)
 
     def _release(self, now: float, asking: Waiter | None) -> None:
-        if self._due.block:
+        if self._due.block_until(now, self.place_seconds) > now:
             return
         free, limit = self.free(now), self.limit
         order = self.order if self.fleet is None else None
@@ -659,8 +659,9 @@ class Lane:
             if self.outage.probe is not None or not self.may_probe:
                 return _NEVER
             return max(self.outage.probe_at, math.nextafter(now, _NEVER))
-        if self._due.block:
-            return _NEVER
+        blocked = self._due.block_until(now, self.place_seconds)
+        if blocked > now:
+            return blocked
         has_none = not self._taken and not self._before and self._own_share < _NEVER
         if has_none and self.free(now) < 1:
             return _NEVER  # other machines have the places; this process is given its share later

@@ -303,15 +303,33 @@ def test_a_call_that_another_gate_holds_has_no_place_and_keeps_its_turn() -> Non
     gate.step_aside(first, 1.0)
     assert (gate.in_use(), gate.free(1.0)) == (0, 1)
     assert gate.admits(first)
-    assert gate.ask(second, 1.0) == math.inf, "the turn is another's"
-    assert gate.ask(first, 2.0) == 2.0
-    gate.step_aside(first, 2.0)  # the other gate gave what it had to another worker
-    assert gate.ask(first, 3.0) == 3.0
-    assert gate.sent(first, first, 3.0)
+    assert gate.ask(second, 1.0) == 2.0, "the turn is another's"
+    assert gate.ask(first, 1.2) == 1.2
+    gate.step_aside(first, 1.2)  # the other gate gave what it had to another worker
+    assert gate.ask(first, 1.4) == 1.4
+    assert gate.sent(first, first, 1.4)
     assert gate.in_use() == 1
-    gate.landed(first, 3.0, 3.1, well=False)
+    gate.landed(first, 1.4, 1.5, well=False)
     assert gate.admits(second)
     assert not gate.admits(third)
+
+
+def test_calls_go_on_after_a_while_beside_those_that_another_gate_holds_for_long() -> None:
+    """As where calls of one route wait for a rate that the others do not have."""
+    gate, calls = limit_of(1, 6)
+    gate.step_aside(calls[0], 1.0)
+    at = gate.ask(calls[1], 1.0)
+    assert at == 1.0 + gate.place_seconds
+    assert gate.ask(calls[1], at) == at
+    gate.sent(calls[1], calls[1], at)
+    gate.landed(calls[1], at, at, well=False)
+    assert gate.admits(calls[2])
+    gate.step_aside(calls[2], at)
+    later = at + gate.place_seconds
+    assert gate.ask(calls[3], at) == later
+    assert gate.ask(calls[3], later) == later
+    gate.step_aside(calls[3], later)
+    assert gate.admits(calls[4]), "twice as many step aside each time"
 
 
 def test_calls_that_stepped_aside_return_together_and_in_their_order_if_there_is_no_place() -> None:

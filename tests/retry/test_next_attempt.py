@@ -79,7 +79,7 @@ def test_a_call_that_waits_for_the_rate_holds_no_place_under_the_limit() -> None
     assert first >> start() << Launch(1)
     assert second >> start() << WakeAt(0.1)
     assert (second.call.so_far.next_attempt.gates().held_by, lane.in_use()) == ("rate", 1)
-    assert third >> start() << WakeAt(20.0)
+    assert third >> start() << WakeAt(1.0)
     assert third.call.so_far.next_attempt.gates().held_by == "limit", "it is the second's turn"
     assert second >> wake(0.1) << Launch(1)
     assert lane.in_use() == 2
