@@ -51,7 +51,7 @@ class Renewal:
         self._connections = connections
         if connection.origin.way.parent is None:
             connection.expires = self._end_of_age()
-            if self._timer is None:
+            if self._timer is None and self._task is None:
                 self._timer = self._loop.call_later(max(LOOK, self._resolver.ttl), self._begin)
 
     def bound(self, max_age: float | None) -> None:
@@ -91,7 +91,10 @@ class Renewal:
         self._task = self._loop.create_task(self._look_and_go_on())
 
     async def _look_and_go_on(self) -> None:
-        await self.look()
+        try:
+            await self.look()
+        finally:
+            self._task = None
         if self._connections:
             self._timer = self._loop.call_later(max(LOOK, self._resolver.ttl), self._begin)
 

@@ -190,3 +190,36 @@ async def test_a_stream_is_opened_on_no_connection_that_is_too_old() -> None:
         await old.drained.wait()  # it closes after its last stream
         assert pool.lease(origin, 102.0, True) is None
         assert pool.lease(origin, 100.0, True, not_on=[young]) is young
+
+
+async def test_a_connection_that_is_opened_during_a_look_sets_no_second_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look would be followed by two others, and one timer would outlive the pool."""
+    async with (
+        Upstream(answer(200, b"ok")) as upstream,
+        Front(to("api", upstream.url)) as front,
+        front.app() as app,
+    ):
+        look = front.path.context.pool.renewal
+        set_by: list[Any] = []
+        later = look._loop.call_later
+
+        class Loop:
+            """The loop, which notes the timers that are set."""
+
+            create_task = look._loop.create_task
+
+            def call_later(self, delay: float, callback: Any) -> Any:
+                set_by.append(callback)
+                return later(delay, callback)
+
+        monkeypatch.setattr(look, "_loop", Loop())
+        assert (await app.ask("GET", "/api/")).status == 200
+        assert set_by == [look._begin]
+        look._timer.cancel()
+        look._begin()
+        task, (connection,) = look._task, connections(front)
+        assert task is not None
+        look.opened(connection, look._connections)
+        assert len(set_by) == 1
+        await task
+        assert (look._task, len(set_by)) == (None, 2)
