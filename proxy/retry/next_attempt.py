@@ -26,6 +26,8 @@ from proxy.retry.token_bucket import REJECTED
 from proxy.retry.token_estimate import Estimate
 
 _THROTTLING = Class.THROTTLING
+#: The gates that give tokens, and know when.
+_GIVE_TOKENS = ("rate", "limiter")
 #: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner, by their
 #: own bound (`redis.timeout`).
 PATIENCE = 60.0
@@ -258,13 +260,22 @@ class NextAttempt:
         whose = self.caller().endpoint, credential_of(scope.who)
         return ahead.wait(whose, self.gates(), now) <= 0
 
+    def _answer_time(self, gate: str) -> float:
+        """The seconds in which answers of the call's route usually come, at the least: a token that a gate gives so
+        shortly before the deadline is lost, and another call could have used it. It is 0 if that is not known, for
+        gates that give no tokens, and where the policy has no limit of its own finding (`concurrency: auto`).
+        """
+        if gate not in _GIVE_TOKENS or self.policy.limit is None or not self.governs:
+            return 0.0
+        return self.scope.governor.usual.of_alone(self.caller().timed_route())
+
     def _hold(
         self, payment: Payment, gate: str, at: float, now: float, deadline: float | None
     ) -> tuple[float, Outcome | None, str]:
         """Wait for a gate until the time `at`, if the deadline allows it and the waiting room has a place. Returns what
         `ask` returns.
         """
-        if deadline is not None and at > deadline + EPSILON:
+        if deadline is not None and at > deadline - self._answer_time(gate) + EPSILON:
             return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
         if not payment.wait("held", self.admission):
             self.gates().found_no_place = gate in ("limit", "outage")

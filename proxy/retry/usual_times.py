@@ -99,6 +99,11 @@ class UsualTimes:
         known.last = now
         return True
 
+    def of_alone(self, route: str) -> float:
+        """The usual time of this route in seconds; 0 before KNOWN of its answers came, whatever is known of others."""
+        known = self._of.get(route)
+        return 0.0 if known is None or known.answers < KNOWN else known.estimate
+
     def of(self, route: str) -> float:
         """The usual time of this route in seconds, by that of others if its own is not known; 0 if none is known."""
         known = self._of.get(route)

@@ -15,6 +15,7 @@ from proxy.retry.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.states import Next
 from proxy.retry.token_bucket import TokenGate
+from proxy.retry.usual_times import KNOWN
 
 POLICY = Policy(
     "u",
@@ -85,15 +86,26 @@ def test_a_call_that_waits_for_the_rate_holds_no_place_under_the_limit() -> None
     assert lane.in_use() == 2
 
 
-def test_a_wait_for_the_rate_that_ends_exactly_at_the_deadline_is_begun() -> None:
-    """The usual time of answers refuses no call: an answer that comes sooner than usual may still be in time."""
+def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_deadline() -> None:
     registry = Registry()
-    policy = replace(POLICY, rate=BucketRef(RateSpec(rate=1.0, burst=1.0)), timeouts=Timeouts(total=1.0))
+    policy = replace(
+        POLICY, rate=BucketRef(RateSpec(rate=1.0, burst=1.0)), timeouts=Timeouts(total=1.0), limit=AutoLimit()
+    )
     first, second, third = (Playbook(policy, registry=registry) for _ in range(3))
     assert first >> start() << Launch(1)
-    first.scope.governor.usual.learn(first.call.so_far.next_attempt.caller().timed_route(), 0.5, 0.0)
-    assert second >> start() << WakeAt(1.0)
-    assert third >> start() << Answer(504, ANY, ANY, Outcome.DEADLINE, ANY, ANY, ANY) << Finish(Outcome.DEADLINE)
+    assert second >> start() << WakeAt(1.0), "how long answers take is not known"
+    assert second >> app_gone(0.0) << Finish(Outcome.CLIENT_GONE)
+    usual, route = first.scope.governor.usual, third.call.so_far.next_attempt.caller().timed_route()
+    for _ in range(KNOWN):
+        usual.learn("GET another", 0.5, 0.0)
+    assert third >> start() << WakeAt(1.0), "how long answers of other routes take decides nothing"
+    assert third >> app_gone(0.0) << Finish(Outcome.CLIENT_GONE)
+    for _ in range(KNOWN):
+        usual.learn(route, 0.5, 0.0)
+    fourth = Playbook(policy, registry=registry)
+    assert fourth >> start() << Answer(504, ANY, ANY, Outcome.DEADLINE, ANY, ANY, ANY) << Finish(Outcome.DEADLINE)
+    fifth = Playbook(replace(policy, limit=None), registry=registry)
+    assert fifth >> start() << WakeAt(1.0), "concurrency: off"
 
 
 def test_a_call_that_the_governor_holds_anew_gives_the_token_of_the_rate_back() -> None:
