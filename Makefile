@@ -48,8 +48,8 @@ run: $(SERVE) ## serve config/redrive.yaml (CONFIG=FILE for another), with a sma
 
 .PHONY: core
 core: $(DEV) ## compile the core for this checkout (needs a C compiler; REDRIVE_PURE=1 runs Python alone)
-	@$(BIN)/python setup.py -q build_ext --inplace
-	@$(BIN)/redrive --version | grep -q compiled || { echo "nothing was compiled: a C compiler is missing (Debian: gcc)" >&2; exit 2; }
+	@env -u REDRIVE_PURE $(BIN)/python setup.py -q build_ext --inplace
+	@env -u REDRIVE_PURE $(BIN)/redrive --version | grep -q compiled || { echo "nothing was compiled: a C compiler is missing (Debian: gcc)" >&2; exit 2; }
 
 # The core, the vectors, policies, the wire, the configuration, the command line, and the real command in front of real
 # upstreams: what needs nothing but Python, and takes two minutes of CPU time.

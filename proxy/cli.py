@@ -63,12 +63,20 @@ class _Parser(argparse.ArgumentParser):
         """Parse what the verb takes, and refuse the rest here, so that the message names the verb's own --help."""
         taken, rest = super().parse_known_args(args, namespace)
         if rest:
-            is_file = (
-                len(rest) == 1 and rest[0].endswith((".yaml", ".yml")) and "--config" in self._option_string_actions
-            )
-            hint = f" (did you mean -c {rest[0]}?)" if is_file else ""
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(rest)}{self._hint(rest)}")
         return taken, rest
+
+    def _hint(self, rest: list[str]) -> str:
+        """Say where a file belongs that was named without its option; "" if the arguments in `rest` are something
+        else.
+        """
+        options = self._option_string_actions
+        if rest[0] in ("-c", "--config"):
+            return " (a policy test names its configuration under config:)" if self.prog.endswith(" test") else ""
+        if len(rest) != 1 or not rest[0].endswith((".yaml", ".yml")):
+            return ""
+        found = next((option for option in ("--scenario", "--config") if option in options), None)
+        return f" (did you mean {'-c' if found == '--config' else found} {rest[0]}?)" if found else ""
 
     def error(self, message: str) -> NoReturn:
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)

@@ -294,7 +294,7 @@ def flag(value: Any) -> bool:
     """Read a switch: true or false; yes, no, on and off are understood. Raises ValueError for any other value."""
     found = scalar(value, "true or false").lower()
     if not is_flag(found):
-        raise ValueError(f"{written(value)} is neither true nor false{did_you_mean(found, _TRUE | _FALSE)}")
+        raise ValueError(f"{written(value)} is neither true (on) nor false (off){did_you_mean(found, _TRUE | _FALSE)}")
     return found in _TRUE
 
 
@@ -306,7 +306,8 @@ def one_of(*words: str) -> Callable[[Any], str]:
         if "off" in words and is_off(found):
             return "off"
         if found not in words:
-            raise ValueError(f"{written(value)} must be one of {', '.join(words)}{did_you_mean(found, words)}")
+            wanted = f"one of {', '.join(words)}" if len(words) > 1 else words[0]
+            raise ValueError(f"{written(value)} must be {wanted}{did_you_mean(found, words)}")
         return str(found)
 
     return read

@@ -89,6 +89,15 @@ def test_every_package_that_redrive_depends_on_is_named_by_the_module_that_it_ha
             ["run", "my.yaml"],
             "unrecognized arguments: my.yaml (did you mean -c my.yaml?); redrive run --help says more",
         ),
+        (
+            ["simulate", "my.yaml"],
+            "unrecognized arguments: my.yaml (did you mean --scenario my.yaml?); redrive simulate --help says more",
+        ),
+        (
+            ["test", "-c", "my.yaml", "tests.yaml"],
+            "unrecognized arguments: -c (a policy test names its configuration under config:); "
+            "redrive test --help says more",
+        ),
         (["why", "abc"], "ID takes a number, not abc; redrive why --help says more"),
         (["ca", "show", "all"], "unrecognized arguments: all; redrive ca show --help says more"),
         (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),

@@ -356,6 +356,13 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:4:33: limits.streams: must be 1 or more",
         ],
     ),
+    "words of which there are few": (
+        "limits: {connect_ports: foo}\nupstreams:\n  a: {url: http://x, pushback: {ahead: maybe}}\n",
+        [
+            "redrive.yaml:1:25: limits.connect_ports: 'foo' must be any",
+            "redrive.yaml:3:40: upstreams.a.pushback.ahead: 'maybe' is neither true (on) nor false (off)",
+        ],
+    ),
     "protocol is no route's": (
         "defaults: {protocol: h2}\nupstreams:\n  a:\n    url: http://x\n    routes:\n"
         "      - {match: {path: /x}, protocol: http/2}\n",
