@@ -106,8 +106,10 @@ class FairLines:
         """Whether it is this call's turn."""
         return waiter is self.first()
 
-    def next_look(self, now: float, due: float) -> float:
-        """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`."""
+    def next_look(self, now: float, due: float, spare: float = float("inf")) -> float:
+        """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`.
+        `spare`: the seconds that it may look later than that, before tokens are lost.
+        """
         return due
 
     def later_look(self, now: float, due: float) -> float:

@@ -225,8 +225,18 @@ class TokenGate:
                 before = number * self._total / len(self.queue)
             at = now + self.bucket.wait(now, before + needs)
             self._spare.note(waiter, at)
-            at = lines.next_look(now, at) if waiter is lines.first() else lines.later_look(now, at)
+            if waiter is lines.first():  # it looks at the next token: how many calls are before it is an estimate
+                at = self._next_look(lines, now + self.bucket.wait(now, needs), needs, now)
+            else:
+                at = lines.later_look(now, at)
         return max(at, now + STEP)
+
+    def _next_look(self, lines: FairLines, due: float, needs: float, now: float) -> float:
+        """The time at which the first call of `lines`, which needs so many tokens, has to look whether it is its turn,
+        if these tokens are here at `due`.
+        """
+        bucket = self.bucket
+        return lines.next_look(now, due, (bucket.capacity - needs) / bucket.rate if bucket.rate > 0 else REJECTED)
 
     def _before(self, waiter: Waiter, price: float) -> float:
         """The tokens that the waiters before this one need, in order of arrival. `price`: those that this one needs."""
@@ -308,8 +318,9 @@ class TokenGate:
             return
         for lines, first in self._firsts():
             if first in self.queue:
-                at = now + self.bucket.wait(now, min(self.queue[first], most))
-                first.retime(lines.next_look(now, at) if now < at < REJECTED else now)
+                needs = min(self.queue[first], most)
+                at = now + self.bucket.wait(now, needs)
+                first.retime(self._next_look(lines, at, needs, now) if now < at < REJECTED else now)
 
     def moved(self, now: float) -> None:
         """Note that tokens came back, or that more of them were taken: the first waiter's alarm is moved, and from now

@@ -307,11 +307,14 @@ def test_more_lines_than_there_are_entries_and_more_apps_than_tags(memory: Memor
 
 class Playing:
     """Calls of several apps at workers that share a gate, on a virtual clock. `ask` asks the gate of one worker for a
-    call; `done` notes that an attempt has ended there.
+    call; `done` notes that an attempt has ended there. Alarms ring at random up to `late` seconds late.
     """
 
-    def __init__(self, ask: Callable[[int, Call, float], float], done: Callable[[int, float], None]) -> None:
+    def __init__(
+        self, ask: Callable[[int, Call, float], float], done: Callable[[int, float], None], late: float = 0.0
+    ) -> None:
         self._ask, self._done = ask, done
+        self._late, self._chance = late, random.Random(7)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = count()
         self.times: dict[str, list[float]] = {}
@@ -346,8 +349,8 @@ class Playing:
             self.ends[app.name] += 1
 
         def retime(at: float) -> None:
-            wanted[0] = at
-            self.at(max(at, now), ring)
+            wanted[0] = at = max(at, now) + self._late * self._chance.random()
+            self.at(at, ring)
 
         call.retime = retime  # type: ignore[method-assign]
         ring(now)
@@ -358,7 +361,13 @@ class Playing:
 
 
 def played(
-    memory: Memory, spec: RateSpec | int, rates_of: dict[NamedApp, float], takes: float, workers: int = 4
+    memory: Memory,
+    spec: RateSpec | int,
+    rates_of: dict[NamedApp, float],
+    takes: float,
+    workers: int = 4,
+    seconds: float = 60.0,
+    late: float = 0.0,
 ) -> Playing:
     """Play workers at a rate, or at so many places."""
     made, key = factories(memory, workers), next(KEYS)
@@ -368,8 +377,8 @@ def played(
         playing = Playing(lambda n, call, now: parts[n].ask(call, rules, now), lambda n, now: parts[n].give_back(now))
     else:
         gates = [each.rate(key, spec, None, 1000.0).gate for each in made]
-        playing = Playing(lambda n, call, now: gates[n].ask(call, now), lambda n, now: None)
-    playing.run(rates_of, takes=takes, seconds=60.0, workers=workers)
+        playing = Playing(lambda n, call, now: gates[n].ask(call, now), lambda n, now: None, late)
+    playing.run(rates_of, takes=takes, seconds=seconds, workers=workers)
     return playing
 
 
@@ -392,6 +401,29 @@ def test_apps_of_equal_weight_get_equal_shares_over_four_workers(memory: Memory,
     apps = {NamedApp(name): rate for name, rate in {"a": 10.0, "b": 20.0, "c": 40.0, "d": 80.0}.items()}
     served = list(played(memory, gate, apps, 0.2).ends.values())
     assert sum(served) ** 2 / len(served) / sum(each**2 for each in served) >= 0.99, "Jain's index"
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_no_token_of_a_rate_without_a_burst_is_lost_while_calls_of_five_apps_wait(memory: Memory, workers: int) -> None:
+    """The first call of each worker looks at each token, whatever it expects to be before it."""
+    apps = {NamedApp(name): rate for name, rate in {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0, "e": 50.0}.items()}
+    ends = played(memory, RateSpec(50.0, 1.0), apps, 0.5, workers, seconds=10.0).ends
+    assert 0.99 * 500 <= ends.total() <= 501
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_late_alarms_cost_a_rate_without_a_burst_no_more_than_they_are_late(memory: Memory, workers: int) -> None:
+    apps = {NamedApp(name): 30.0 for name in "abcde"}
+    ends = played(memory, RateSpec(50.0, 1.0), apps, 0.5, workers, seconds=10.0, late=0.002).ends
+    assert 0.99 * 10 / (0.020 + 0.002) <= ends.total() <= 501
+
+
+def test_the_first_of_a_worker_looks_when_its_token_is_due_and_less_often_if_none_can_be_lost(memory: Memory) -> None:
+    for burst, look in ((1.0, 0.001), (2.0, 0.001), (5.0, 0.004), (1000.0, POLL)):
+        one, _ = rates(memory, RateSpec(1000.0, burst), 2)
+        while one.gate.pass_at_once(BATCH, 1000.0):
+            pass
+        assert one.gate.ask(Call(BATCH), 1000.0) == pytest.approx(1000.0 + look)
 
 
 def held(lanes: list[Lane], calls: list[tuple[int, Call]], begun: float) -> list[tuple[int, str]]:

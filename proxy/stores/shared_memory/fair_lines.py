@@ -148,11 +148,12 @@ class SharedLines(FairLines):
         finally:
             self._record.close()
 
-    def next_look(self, now: float, due: float) -> float:
+    def next_look(self, now: float, due: float, spare: float = float("inf")) -> float:
         if now > self._looked + LOOK / 2:
             self.look(now)
         self._poller = self.first()
-        return min(due, now + LOOK) if due > now + POLL else now + POLL
+        pause = min(POLL, spare) if due > now else POLL
+        return min(max(due, now + pause), now + LOOK)
 
     def later_look(self, now: float, due: float) -> float:
         return max(due, now + POLL)  # the turn may be another worker's for as long as that one does not look
