@@ -276,8 +276,12 @@ class TokenGate:
         return [waiter for lines in (*known, *self._leads) for waiter in lines if waiter in self.queue]
 
     def give_back(self, now: float, price: float = 1.0) -> None:
-        """Put back the price of an attempt that is not sent."""
+        """Put back the price of an attempt that is not sent. The first waiter asks again, since its alarm was set for
+        the time at which its tokens would have come without these.
+        """
         self.bucket.give_back(now, price)
+        if self.queue:
+            self.moved(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter from the queue; those after it move up."""

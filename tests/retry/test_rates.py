@@ -174,6 +174,17 @@ def test_a_call_that_leaves_a_long_queue_moves_no_alarm_but_the_first_ones() -> 
     assert gate.seconds_left(1.0) == 500
 
 
+def test_a_token_that_is_given_back_is_taken_by_the_next_call_at_once() -> None:
+    gate = RateBucket(RateSpec(0.1, 1.0)).gate
+    assert gate.ask(Waiting(), 0.0) == 0.0
+    second, third = Waiting(), Waiting()
+    assert (gate.ask(second, 0.0), gate.ask(third, 0.0)) == (10.0, 20.0)
+    gate.give_back(1.0)
+    assert second.at == 1.0
+    assert gate.ask(second, 1.0) == 1.0
+    assert third.at == 11.0
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["come", "leave", "first", "wait"]), st.integers(0, 20)), max_size=60),
 )
