@@ -75,8 +75,8 @@ class _Parser(argparse.ArgumentParser):
             return " (a policy test names its configuration under config:)" if self.prog.endswith(" test") else ""
         if len(rest) != 1 or not rest[0].endswith((".yaml", ".yml")):
             return ""
-        found = next((option for option in ("--scenario", "--config") if option in options), None)
-        return f" (did you mean {'-c' if found == '--config' else found} {rest[0]}?)" if found else ""
+        option = next((each for each in ("--scenario", "-c") if each in options), None)
+        return f" (did you mean {option} {rest[0]}?)" if option else ""
 
     def error(self, message: str) -> NoReturn:
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)

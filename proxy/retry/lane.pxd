@@ -86,3 +86,6 @@ cdef class Lane:
     cpdef _occupy(self, holder, double now)
     cpdef _vacate(self, holder)
     cpdef _forget_places(self)
+
+
+cdef bint _has_place_now(Lane lane, double now) except -1

@@ -356,8 +356,7 @@ class Lane:
 
     def passes(self, now: float) -> bool:
         """Whether one more attempt could be sent at once, where something holds calls (`holds`)."""
-        is_due = now >= self.until and now >= self.limit.pace.next_at
-        return is_due and not self.queue and not self.outage.is_on and self.free(now) >= 1
+        return not self.queue and _has_place_now(self, now)
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
         """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if its alarm will
@@ -419,7 +418,7 @@ class Lane:
         """Whether this call, which stepped aside, gets a place now. If not, all calls that did go back to the head of
         the queue; the others of them ask again, so that they leave the queue of the gate that held them.
         """
-        if now >= self.until and not self.outage.is_on and self.free(now) >= 1 and now >= self.limit.pace.next_at:
+        if _has_place_now(self, now):
             self._due.admitted[waiter] = None
             self._occupy(waiter, now)
             self.limit.pace.sent(now, len(self.queue))
@@ -690,6 +689,12 @@ class Lane:
     def _forget_places(self) -> None:
         self._taken.clear()
         self._before = 0
+
+
+def _has_place_now(lane: Lane, now: float) -> bool:
+    """Whether this lane may give a place to a call now: no delay, pace or outage holds the call, and one is free."""
+    is_due = now >= lane.until and now >= lane.limit.pace.next_at
+    return is_due and not lane.outage.is_on and lane.free(now) >= 1
 
 
 def retime_all(calls: Iterable[Waiter], now: float) -> None:
