@@ -10,7 +10,7 @@ from proxy.resources import REFUSED_IN_WORDS
 from proxy.server import connection_limit
 from proxy.server.connection_limit import ConnectionLimit
 from proxy.stores.shared_memory.factory import open_memory
-from proxy.stores.shared_memory.records import descriptor
+from proxy.stores.shared_memory.records import Memory, descriptor
 from proxy.supervisor.rows import Neighbours, Rows
 
 
@@ -75,6 +75,15 @@ def test_a_lowered_limit() -> None:
     assert [each.how for each in enter(few, 1)] == ["told"]
 
 
+def two_workers(limit: int, most: int) -> tuple[Memory, ConnectionLimit, ConnectionLimit]:
+    """The memory that two workers share, and the view that each has of their one limit; `most`: what each may hold."""
+    memory = open_memory(descriptor())
+    rows = Rows(memory)
+    one, other = ConnectionLimit(limit, most), ConnectionLimit(limit, most)
+    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    return memory, one, other
+
+
 def test_two_workers_share_one_limit() -> None:
     memory = open_memory(descriptor())
     rows = Rows(memory)
@@ -96,10 +105,7 @@ def test_two_workers_share_one_limit() -> None:
 
 def test_the_last_seat_is_not_given_to_two_that_come_at_once() -> None:
     """The second comes when the first has said that it is there, and has not yet looked who else is."""
-    memory = open_memory(descriptor())
-    rows = Rows(memory)
-    one, other = ConnectionLimit(1, 10), ConnectionLimit(1, 10)
-    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    memory, one, other = two_workers(1, 10)
     late: list[Connection] = []
 
     class Interrupted(Neighbours):
@@ -115,10 +121,7 @@ def test_the_last_seat_is_not_given_to_two_that_come_at_once() -> None:
 
 def test_one_refused_while_the_others_are_counted_gives_no_room() -> None:
     """Another worker refuses a connection between two words that are read here."""
-    memory = open_memory(descriptor())
-    rows = Rows(memory)
-    one, other = ConnectionLimit(3, 10), ConnectionLimit(3, 10)
-    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    memory, one, other = two_workers(3, 10)
     enter(other, 3)
 
     class Changing:
@@ -139,10 +142,7 @@ def test_one_refused_while_the_others_are_counted_gives_no_room() -> None:
 
 def test_one_that_comes_back_is_not_served_beyond_the_limit() -> None:
     """Another worker has used the place of a connection that was to be given away."""
-    memory = open_memory(descriptor())
-    rows = Rows(memory)
-    one, other = ConnectionLimit(1, 10), ConnectionLimit(1, 10)
-    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    _, one, other = two_workers(1, 10)
     (first,) = enter(one, 1)
     one.leave(first)  # type: ignore[arg-type]
     (second,) = enter(other, 1)
@@ -157,10 +157,7 @@ def test_one_that_comes_back_is_not_served_beyond_the_limit() -> None:
 
 def test_one_that_is_not_admitted_keeps_its_place_among_those_to_be_told() -> None:
     """Another worker holds one more connection while this one finds out whether there is room for its request."""
-    memory = open_memory(descriptor())
-    rows = Rows(memory)
-    one, other = ConnectionLimit(1, 1000), ConnectionLimit(1, 1000)
-    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    memory, one, other = two_workers(1, 1000)
     enter(other, 1)
     told = enter(one, REFUSED_IN_WORDS)
     late: list[Connection] = []
@@ -173,15 +170,12 @@ def test_one_that_is_not_admitted_keeps_its_place_among_those_to_be_told() -> No
     one.others = Interrupted(memory, 1)
     assert not one.admit(told[0])  # type: ignore[arg-type]
     assert {each.how for each in late} == {"closed"}
-    assert Neighbours(memory, rows.take()).count() == (1, REFUSED_IN_WORDS)
+    assert Neighbours(memory, 3).count() == (1, REFUSED_IN_WORDS)
 
 
 def test_a_place_is_not_promised_to_two_connections_that_are_handed_over() -> None:
     """Two workers take a connection each before either has begun to serve it."""
-    memory = open_memory(descriptor())
-    rows = Rows(memory)
-    one, other = ConnectionLimit(2, 10), ConnectionLimit(2, 10)
-    one.others, other.others = Neighbours(memory, rows.take()), Neighbours(memory, rows.take())
+    _, one, other = two_workers(2, 10)
     enter(other, 1)
     assert one.expect()
     assert not other.expect()
