@@ -14,7 +14,7 @@ from rich.console import Console
 from support.process import COMMAND, environment, redrive
 
 from proxy.lab.demo import weather
-from proxy.lab.demo.play import App, Counts, DemoRun
+from proxy.lab.demo.play import App, Counts, DemoRun, apps_session
 from proxy.lab.demo.screen import picture
 from proxy.lab.demo.sidecar import SidecarState
 from proxy.lab.demo.verdict import verdict
@@ -40,27 +40,41 @@ async def test_figures_of_a_short_run() -> None:
     assert len(figures["verdict"].splitlines()) == 1
 
 
-async def test_every_sending_is_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_sending_is_an_attempt() -> None:
     """Of redrive's calls too, whose transparent retries stand in no X-Attempt-Count: what the upstream saw, and what
     found no connection, is what was sent.
     """
-    storm = (
-        weather.Weather("calm", 0.4),
-        weather.Weather("restart", 0.2, refuses=True),
-        weather.Weather("failures", 0.4, failing=0.5),
-    )
-    monkeypatch.setattr(weather, "ROUND", storm)
-    async with DemoRun(4.0) as play:
-        await play.run(4.0, asyncio.Event())
-        async with aiohttp.ClientSession() as session, session.get(f"{play.sidecar.admin}/upstreams") as answer:
+    timeout = aiohttp.ClientTimeout()
+    async with DemoRun() as play, aiohttp.ClientSession() as admin, apps_session(timeout) as session:
+        none, at_once, ours = play.apps
+
+        async def call(number: int, *apps: App) -> None:
+            for app in apps:
+                await app.call(session, number)
+
+        async def change(sky: weather.Weather) -> None:
+            for app in play.apps:
+                await app.upstream.turn(sky)
+
+        await call(0, *play.apps)
+        await change(weather.Weather("restart", 1, refuses=True))
+        held = asyncio.create_task(call(1, ours))
+        while not (await play.sidecar.state(admin)).transparent:
+            pass  # each look asks the admin port
+        await call(1, none, at_once)
+        await change(weather.CALM)
+        await held
+        await change(weather.Weather("failures", 1, failing=1.0))
+        await call(2, *play.apps)
+        await play.run(0.0, asyncio.Event())  # takes the last look
+        async with admin.get(f"{play.sidecar.admin}/upstreams") as answer:
             (row,) = (await answer.json())["upstreams"]
-    ours = play.apps[-1]
-    sent = row["attempts"] + play.watched.now.transparent
-    assert ours.counts.attempts == sent, "as redrive itself counts them"
-    assert ours.counts.requests < sent, "the upstream saw none of those in the restart"
-    assert play.watched.now.transparent > 0 and row["results"]["connect_failure"] > 0
-    for app in play.apps[:2]:
-        assert app.counts.requests < app.counts.attempts
+        counts = ours.counts
+    assert none.counts == Counts(calls=3, succeeded=1, attempts=3, requests=2)
+    assert at_once.counts == Counts(calls=3, succeeded=1, attempts=1 + 3 + 3, requests=1 + 0 + 3)
+    assert counts.attempts == row["attempts"] + play.watched.now.transparent, "as redrive itself counts them"
+    assert counts.requests < counts.attempts, "the upstream saw none of those in the restart"
+    assert play.watched.now.transparent > 0
 
 
 async def test_the_upstream_has_a_capacity() -> None:

@@ -155,8 +155,8 @@ class DemoRun:
 
     async def __aenter__(self) -> DemoRun:
         none, at_once, ours = self._upstreams
-        self._session = _session(aiohttp.ClientTimeout(total=PATIENCE))
-        self._patient = _session(aiohttp.ClientTimeout())
+        self._session = apps_session(aiohttp.ClientTimeout(total=PATIENCE))
+        self._patient = apps_session(aiohttp.ClientTimeout())
         try:
             for upstream in self._upstreams:
                 await upstream.open()
@@ -256,7 +256,7 @@ class DemoRun:
         }
 
 
-def _session(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+def apps_session(timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
     """A client session that makes one attempt a call. By default aiohttp repeats a request whose connection broke, and
     the repetition would not be counted.
     """
