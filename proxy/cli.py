@@ -10,88 +10,19 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
-from proxy import __version__
+from proxy.command_parser import BAD_INPUT, make_parser
 
 if TYPE_CHECKING:
     from proxy.config.load import LoadResult
     from proxy.config.settings import Address
     from proxy.top.client import AdminPort
 
-FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
-
-#: The sort orders of `top`; the first is the default.
-ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
-
-#: config/examples of the checkout, installed with the package.
-EXAMPLES = Path(__file__).parent / "examples"
-
-Verb = Callable[[argparse.Namespace], int]
-
-
-#: Other tools' words for what a verb or an option does here.
-_OTHERS = {
-    **dict.fromkeys(("serve", "server", "start", "up"), "run"),
-    **dict.fromkeys(("validate", "lint", "verify"), "check"),
-    **dict.fromkeys(("status", "stats", "ps", "list"), "top"),
-    **dict.fromkeys(("logs", "tail", "calls", "history"), "requests --follow"),
-    **dict.fromkeys(("new", "setup", "generate"), "init"),
-    **dict.fromkeys(("version",), "--version"),
-    **dict.fromkeys(("help",), "--help"),
-}
-
-
-class _Version(argparse.Action):
-    """Prints the version, and whether the compiled core is in use or the one in Python."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from proxy.wire.http1.compiled import CORE
-
-        print(f"redrive {__version__} ({CORE} core)")
-        parser.exit()
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports bad usage in one line, which suggests the nearest verb if one resembles what was typed."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse what the verb takes, and refuse the rest here, so that the message names the verb's own --help."""
-        taken, rest = super().parse_known_args(args, namespace)
-        if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}{self._hint(rest)}")
-        return taken, rest
-
-    def _hint(self, rest: list[str]) -> str:
-        """Say where a file belongs that was named without its option; "" if the arguments in `rest` are something
-        else.
-        """
-        options = self._option_string_actions
-        if rest[0] in ("-c", "--config"):
-            return " (a policy test names its configuration under config:)" if self.prog.endswith(" test") else ""
-        if len(rest) != 1 or not rest[0].endswith((".yaml", ".yml")):
-            return ""
-        option = next((each for each in ("--scenario", "-c") if each in options), None)
-        return f" (did you mean {option} {rest[0]}?)" if option else ""
-
-    def error(self, message: str) -> NoReturn:
-        chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if chosen and not message.startswith("argument VERB"):
-            option, choices = message.split(":")[0].removeprefix("argument "), chosen[2].replace("'", "")
-            message = f"{option} takes one of {choices}, not {chosen[1]}"
-        elif chosen:
-            import difflib
-
-            verbs = re.findall(r"[a-z]+", chosen[2])
-            known = _OTHERS if self.prog == "redrive" else {}
-            near = known.get(chosen[1]) or next(iter(difflib.get_close_matches(chosen[1], verbs, 1)), None)
-            message = f"there is no verb {chosen[1]}" + (f" (did you mean {near}?)" if near else "")
-        message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
-        self.exit(BAD_INPUT, f"redrive: {message}; {self.prog} --help says more\n")
+FINE, DOES_NOT_HOLD = 0, 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,12 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error
     parser = _parser()
     options = parser.parse_args(arguments)
-    verb: Verb | None = getattr(options, "verb", None)
-    if verb is None:
+    if options.verb is None:
         parser.print_help(sys.stderr)
         return BAD_INPUT
     try:
-        status = verb(options)
+        status: int = options.verb(options)
         print(end="", flush=True)
     except BrokenPipeError:  # the reader of our output has closed it
         _silence()
@@ -130,157 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _silence() -> None:
     """Point standard output at the null device, so that the interpreter does not try to flush it again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="redrive",
-        description="A retrying HTTP sidecar.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"try it:         redrive demo\nhelp on a verb: redrive VERB --help\nexamples:       {EXAMPLES}",
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and which core is in use")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
-
-    def add(name: str, verb: Verb, help_text: str, *, config: bool = True) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=help_text, description=help_text)
-        made.set_defaults(verb=verb)
-        if config:
-            _takes_config(made)
-        return made
-
-    option = add("run", run, "serve until SIGTERM or Ctrl-C; reload the file when it changes").add_argument
-    help_text = (
-        "take over the listeners of the redrive that runs with this configuration, which then lets its calls finish; "
-        "PATH: of the one that was started with the same PATH"
-    )
-    option("--take-over", nargs="?", const="", metavar="PATH", help=help_text)
-    option = add("check", check, "validate a configuration; print every error and warning").add_argument
-    help_text = "text for people, json for editors, github for pull-request annotations (default: %(default)s)"
-    option("--format", choices=("text", "json", "github"), default="text", help=help_text)
-    option("--notes", action="store_true", help="also print notes: figures worth knowing, such as when a bucket drains")
-    option("file", nargs="?", metavar="FILE", help="the configuration, as with -c")
-    asked = add("explain", explain, "which upstream, route, strategy, bucket apply, and what would happen next")
-    option = asked.add_argument
-    option("method", metavar="METHOD", help="the request's method, or CONNECT")
-    option("url", metavar="URL", help="http://…, /… as a base URL's path, or HOST:PORT for CONNECT")
-    either = asked.add_mutually_exclusive_group().add_argument
-    either("--status", metavar="N", help="the status that every attempt gets, HTTP or gRPC")
-    help_text = (
-        "how every attempt fails: connect_failure, refused_stream, reset (or reset:CODE, HTTP/2's), attempt_timeout"
-    )
-    either("--fail", metavar="KIND", help=help_text)
-    field: dict[str, Any] = {"action": "append", "default": [], "metavar": "'Name: value'"}
-    help_text = "a field of the request and of the answer (each reads its own); may be repeated"
-    option("-H", dest="fields", help=help_text, **field)
-    for side in ("request", "answer"):
-        option(f"--{side}-header", dest=f"of_{side}", help=f"a field of the {side} only", **field)
-    option("--http2", action="store_true", help="the app speaks HTTP/2, as gRPC clients always do")
-    option("--json", action="store_true", help="print the same as one JSON object")
-    option("--all", action="store_true", help="also list the values that are defaults")
-    option("--now", action="store_true", help="also ask the redrive that runs what holds such a call now")
-    help_text = "the admin port to ask for that: http://HOST:PORT or unix:/path (default: the configuration's)"
-    option("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
-    help_text = "a file with the request's body, for its estimate; or the answer's body, for rules that look into it"
-    option("--body", default="", metavar="FILE", help=help_text)
-    option = add("test", test, "run policy tests", config=False).add_argument
-    option("files", nargs="+", metavar="FILE", help="policy tests, one file or several")
-    option("--json", action="store_true", help="print one JSON array")
-    option = add(
-        "simulate", simulate, "play a policy through an outage, next to no retries and immediate ones"
-    ).add_argument
-    help_text = "who calls, and what happens to the upstream (default: a restart, from the examples)"
-    option("--scenario", metavar="FILE", help=help_text)
-    option("--json", action="store_true", help="print the figures as JSON")
-    option("--plot", metavar="FILE", help="write a chart of it, as SVG")
-    help_text = "a flaky upstream, the proxy in front, traffic, and a live view"
-    option = add("demo", demo, help_text, config=False).add_argument
-    option("--seconds", type=_seconds, metavar="N", help="end after N seconds (default: at Ctrl-C)")
-    option("--json", action="store_true", help="print only the figures, as JSON (needs --seconds)")
-    add("schema", schema, "print the JSON Schema of the configuration", config=False)
-    option = add("env", env, 'print the lines that point an app here: eval "$(redrive env)"').add_argument
-    help_text = "what the lines are for: %(choices)s (default: %(default)s)"
-    option("--shell", choices=("sh", "fish", "powershell", "dotenv"), default="sh", help=help_text)
-    option("--java", action="store_true", help="also JAVA_TOOL_OPTIONS, which every JVM reports when it starts")
-    option("--app", metavar="NAME", help="the name by which redrive is to know the app (`apps` in the configuration)")
-    option("--unset", action="store_true", help="print the lines that unset the variables again")
-    option = add("exec", exec_, "run one command with a redrive of its own in front of its requests").add_argument
-    help_text = "also read its HTTPS requests to the configuration's upstreams, with a CA made for this command"
-    option("--intercept", action="store_true", help=help_text)
-    option("--quiet", action="store_true", help="say nothing on standard error, not even what became of its calls")
-    option("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command and its arguments")
-    made = add("init", init, "write a small redrive.yaml with comments, to begin with", config=False)
-    help_text = "upstreams to begin with: a provider's name, or the URL of any other service"
-    made.add_argument("providers", nargs="*", metavar="PROVIDER", help=help_text)
-    made.add_argument("--file", default="redrive.yaml", metavar="FILE", help="where to write it (default: %(default)s)")
-    made = add("completion", completion, "print the script that completes these verbs in a shell", config=False)
-    made.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="one of %(choices)s")
-    add("healthcheck", healthcheck, "exit 0 when a running redrive is ready")
-    option = add("top", top, "show the upstreams of a running redrive as a live table").add_argument
-    help_text = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
-    of_port = f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN"
-    option("--admin", metavar="URL", help=of_port)
-    option("--once", action="store_true", help="print the table once (implied if the output is not a terminal)")
-    option("--json", action="store_true", help="print the figures once, as one JSON object")
-    option("--sort", choices=ORDERS, default=ORDERS[0], help="what to sort by: %(choices)s (default: %(default)s)")
-    option("--filter", metavar="TEXT", default="", help="only upstreams with TEXT in their name")
-    option = add("requests", requests, "print the last calls of a running redrive, and follow new ones").add_argument
-    option("--admin", metavar="URL", help=of_port)
-    option("--follow", action="store_true", help="print new calls as they end, until Ctrl-C")
-    option("--json", action="store_true", help="print each call as one JSON object, with its attempts")
-    option("--limit", type=int, default=20, metavar="N", help="at most so many (default: %(default)s)")
-    option("--notable", action="store_true", help="only calls that were retried or refused, or did not succeed")
-    for name, meant in (
-        ("upstream", "calls to this upstream"),
-        ("route", "calls under this route"),
-        ("outcome", "calls with this outcome, such as attempts_exhausted"),
-        ("status", "calls that got this status: 503, or 5xx"),
-        ("app", "calls of this app: the product that its User-Agent names"),
-    ):
-        option(f"--{name}", metavar=name.upper(), help=f"only {meant}")
-    option = add(
-        "why", why, "print why a call of a running redrive was, or was not, retried, and what helps"
-    ).add_argument
-    option("--admin", metavar="URL", help=of_port)
-    option("--json", action="store_true", help="print the call as one JSON object")
-    help_text = "the call's number, as redrive requests shows it (default: the last call that was retried or failed)"
-    option("number", type=int, nargs="?", metavar="ID", help=help_text)
-    local = add("ca", ca, "make, show or export the local CA for TLS interception", config=False)
-    of_ca = local.add_subparsers(title="verbs", metavar="VERB", dest="ca", required=True)
-    help_text = "make the CA (its key readable only by its owner), and bundle.pem next to it"
-    made = of_ca.add_parser("init", help=help_text, description=help_text)
-    help_text = "only for these hosts and their subdomains (name constraints)"
-    made.add_argument("--for", dest="hosts", nargs="+", action="extend", default=[], metavar="HOST", help=help_text)
-    help_text = "if there is a CA for these hosts already, keep it and exit 0"
-    made.add_argument("--if-missing", action="store_true", help=help_text)
-    help_text = "print where the CA is, its fingerprint, its hosts, and how long it is valid"
-    shown = of_ca.add_parser("show", help=help_text, description=help_text)
-    help_text = "print the CA's certificate, for a trust store"
-    exported = of_ca.add_parser("export", help=help_text, description=help_text)
-    what = exported.add_mutually_exclusive_group()
-    what.add_argument("--bundle", action="store_true", help="print the machine's current roots and the CA")
-    help_text = "write cert.pem, bundle.pem and truststore.p12 (for Java) to this folder, for apps in other containers"
-    what.add_argument("--to", metavar="FOLDER", help=help_text)
-    for verb in (made, shown, exported):
-        _takes_config(verb)
-    return parser
-
-
-def _takes_config(verb: argparse.ArgumentParser) -> None:
-    places = "$REDRIVE_CONFIG, redrive.yaml, config/redrive.yaml, /etc/redrive/redrive.yaml, the defaults"
-    verb.add_argument(
-        "-c", "--config", metavar="FILE", help=f"the configuration; without it, the first found of {places}"
-    )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"a number of seconds from 1 to 86400, not {text}")
-    return value
 
 
 def run(options: argparse.Namespace) -> int:
@@ -615,3 +394,26 @@ def _refuse(message: str) -> int:
 
     print(f"redrive: {printable(message)}", file=sys.stderr)
     return BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    return make_parser(
+        {
+            "run": run,
+            "check": check,
+            "explain": explain,
+            "test": test,
+            "simulate": simulate,
+            "demo": demo,
+            "schema": schema,
+            "env": env,
+            "exec": exec_,
+            "init": init,
+            "completion": completion,
+            "healthcheck": healthcheck,
+            "top": top,
+            "requests": requests,
+            "why": why,
+            "ca": ca,
+        }
+    )

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.admin.upstream_state import STATES
-from proxy.cli import ORDERS as NAMED
+from proxy.command_parser import ORDERS as NAMED
 from proxy.top.board import ORDERS, Board, Row, chosen, duration, ordered, total_as_data
 from proxy.top.screen import Selection, picture, summary
 
