@@ -1,6 +1,6 @@
 """The parser of the command line: its verbs with their options and arguments, and what is said of bad usage.
 
-What a verb does is `proxy.cli`'s affair: this module imports nothing of what a verb needs.
+What a verb does is written in `proxy.cli`: this module imports nothing of what a verb needs.
 """
 
 from __future__ import annotations
