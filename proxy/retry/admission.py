@@ -178,7 +178,8 @@ class Admission:
         self._deadline = deadline
         self.caller.retries = not first
         scope = self.scope
-        if scope.governor.holds(now) or self.caller.ahead:
+        governor = scope.governor
+        if governor.holds(now) or (self.caller.ahead and not governor.holds_none):
             at, no, why = self._ask_governor(now)
             if at > now:
                 self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
@@ -188,7 +189,7 @@ class Admission:
             self._end_hold(now, self._cooled_since)
         at, no, why = self._ask_later_gates(payment, now, first=first, waits=waits)
         if at > now and self.cooled:
-            scope.governor.step_aside(self, now)
+            governor.step_aside(self, now)
         return at, no, why
 
     def _ask_later_gates(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import ANY, Playbook, reply, start
+from playbook import ANY, Playbook, reply, start, wake
 
 from proxy.retry.actions import Deliver, Hold, Launch, WakeAt
 from proxy.retry.ahead import MOST_LIMITS, SEVERAL, Ahead, AheadLane, SentNote
@@ -378,14 +378,29 @@ def test_what_is_left_after_an_attempt_that_was_sent_before_a_refused_one_is_not
     assert not kept(first)
 
 
+def use_up(registry: Registry, policy: Policy, reset: int) -> None:
+    """This process itself uses up a limit, which is whole again after `reset` seconds."""
+    for left in range(9, -1, -1):
+        book, said = Playbook(policy, registry=registry), f"limit=10, remaining={left}, reset={reset}"
+        assert book >> start(at=100.0) << Launch(1)
+        assert book >> reply(1, 200, at=100.0, headers={"ratelimit": said}) << Deliver(1, ANY)
+
+
+def test_no_call_waits_for_a_limit_in_a_process_that_ends() -> None:
+    registry = Registry()
+    use_up(registry, POLICY, 10)
+    held, late = (Playbook(POLICY, registry=registry) for _ in range(2))
+    assert held >> start(at=101.0) << WakeAt(110.0)
+    registry.hold_none(102.0)
+    assert held >> wake(102.0) << Launch(1)
+    assert late >> start(at=103.0) << Launch(1)
+
+
 @pytest.mark.parametrize(("reset", "is_tested"), [(9, False), (11, True)])
 def test_one_of_several_calls_tests_a_reset_that_is_later_than_half_of_the_hold(reset: int, is_tested: bool) -> None:
     """The rest of it is for a pushback. Calls are held for twenty seconds at most."""
     registry, policy = Registry(), replace(POLICY, timeouts=Timeouts(total=None))
-    for left in range(9, -1, -1):  # so that this process has used the limit up
-        book, said = Playbook(policy, registry=registry), f"limit=10, remaining={left}, reset={reset}"
-        assert book >> start(at=100.0) << Launch(1)
-        assert book >> reply(1, 200, at=100.0, headers={"ratelimit": said}) << Deliver(1, ANY)
+    use_up(registry, policy, reset)
     waiting = [Playbook(policy, registry=registry).call for _ in range(SEVERAL)]
     happened = [*(call.start(100.0) for call in waiting), *(call.woke(100.0) for call in waiting)]
     assert sum(isinstance(action, Launch) for actions in happened for action in actions) == is_tested
