@@ -122,6 +122,7 @@ MODULES = [
     "proxy.wire.http1.scan",
     "proxy.wire.http1.slow_path",
     "proxy.wire.http1.splice",
+    "proxy.wire.http2.fields",
     "proxy.wire.http2.flow",
     "proxy.wire.http2.frames",
     "proxy.wire.http2.head_reader",
@@ -130,6 +131,8 @@ MODULES = [
     "proxy.wire.http2.octets",
     "proxy.wire.http2.outbox",
     "proxy.wire.http2.peer_limits",
+    "proxy.wire.http2.request",
+    "proxy.wire.http2.response",
     "proxy.wire.http2.session",
     "proxy.wire.http2.stream",
 ]

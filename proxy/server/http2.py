@@ -21,8 +21,8 @@ from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.unread import has_said
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
-from proxy.wire.http2.heads import Request2
 from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.request import Request2
 from proxy.wire.http2.session import NEVER, Session
 
 #: Plans that a connection keeps: apps repeat few heads, or none.
@@ -118,7 +118,7 @@ class Http2Connection(Home):
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
         """Return the plan of a request, or answer it on its stream and return None. A plan is kept for each head:
-        requests whose header blocks have the same bytes have the same `head` object (`wire.http2.heads`).
+        requests whose header blocks have the same bytes have the same `head` object (`wire.http2.request`).
         """
         acceptor, context = self.acceptor, self._context
         if self._generation != context.generation:

@@ -18,8 +18,10 @@ from proxy.transport.streams import UpstreamStream
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http2.frames import INTERNAL_ERROR, NO_ERROR, code_name
-from proxy.wire.http2.heads import Request2, Response2, answer_block, own_block, trailers_block
+from proxy.wire.http2.heads import answer_block, own_block, trailers_block
 from proxy.wire.http2.hpack import encoded_lines
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 from proxy.wire.http2.stream import Stream
 
 

@@ -22,9 +22,12 @@ from proxy.transport.origins import Origin
 from proxy.transport.streams import Listener
 from proxy.transport.tls import keep_session
 from proxy.wire.head import PreparedRequest, Trailers
+from proxy.wire.http2.fields import Trailers2
 from proxy.wire.http2.frames import CANCEL, HTTP1_ANSWER, NO_ERROR
-from proxy.wire.http2.heads import Request2, Response2, Trailers2, request_block, trailers_block
+from proxy.wire.http2.heads import request_block, trailers_block
 from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 from proxy.wire.http2.session import Session
 from proxy.wire.http2.stream import Stream
 

@@ -12,8 +12,9 @@ from proxy.wire.errors import malformed
 from proxy.wire.fields import edited
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http1.syntax import REQUEST
-from proxy.wire.http2.heads import Malformed, Request2
+from proxy.wire.http2.fields import Malformed
 from proxy.wire.http2.hpack import literal, walk
+from proxy.wire.http2.request import Request2
 
 #: The fields that frame a body; they are replaced if the body gets another length.
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})

@@ -31,7 +31,8 @@ from proxy.transport import http2 as http2_upstream
 from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.request import RequestHead
 from proxy.wire.http2.frames import INTERNAL_ERROR
-from proxy.wire.http2.heads import Request2, Response2
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 
 pytestmark = pytest.mark.skipif(CORE == "compiled", reason="compiled classes can't be made to fail")
 

@@ -17,8 +17,8 @@ from proxy.retry.facts import Outcome
 from proxy.server.inherited import bound
 from proxy.server.listeners import bind
 from proxy.server.routing import Admitted, Exposure, Rejection, admit
-from proxy.wire.http2.heads import Request2, read_request
 from proxy.wire.http2.hpack import literal
+from proxy.wire.http2.request import Request2, read_request
 
 
 async def test_origin_form_by_host_then_by_prefix_then_404() -> None:

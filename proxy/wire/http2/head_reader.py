@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from proxy.wire.http2.fields import Trailers2, read_trailers
 from proxy.wire.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, PROTOCOL_ERROR, Broken
-from proxy.wire.http2.heads import SHORT, Request2, Response2, Trailers2, read_answer, read_request, read_trailers
 from proxy.wire.http2.hpack import Field, PeerTable, TooMuch, Unreadable, shows_no_table, starts_without_table, walk
+from proxy.wire.http2.request import Request2, read_request
+from proxy.wire.http2.response import Response2, read_answer
 
 #: The most CONTINUATIONs of one head, and the seconds within which it must be whole (contract, section 12).
 CONTINUATIONS: Final = 64
 HEAD_SECONDS: Final = 60.0
+#: The longest block, in bytes, that is cached with the head that it makes.
+SHORT: Final = 2048
 
 
 class HeadReader:

@@ -19,6 +19,7 @@ from typing import Final
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER, SLICER
+from proxy.wire.http2.fields import Malformed, Trailers2
 from proxy.wire.http2.frames import (
     ACK,
     CANCEL,
@@ -57,9 +58,10 @@ from proxy.wire.http2.frames import (
     flaw,
 )
 from proxy.wire.http2.head_reader import HEAD_SECONDS, HeadReader
-from proxy.wire.http2.heads import Malformed, Request2, Response2, Trailers2
 from proxy.wire.http2.outbox import Outbox
 from proxy.wire.http2.peer_limits import EndedStreams, FrameBudget, PeerLimits
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 from proxy.wire.http2.stream import Stream, StreamSession
 
 #: The window of a connection (contract, section 12).

@@ -4,9 +4,11 @@ that the owner may take.
 
 from __future__ import annotations
 
+from proxy.wire.http2.fields import Trailers2
 from proxy.wire.http2.flow import StreamLane
 from proxy.wire.http2.frames import NO_ERROR
-from proxy.wire.http2.heads import Request2, Response2, Trailers2
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 
 
 class StreamOutbox:

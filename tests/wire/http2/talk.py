@@ -7,9 +7,11 @@ from typing import Any
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER
-from proxy.wire.http2.heads import Request2, Response2, Trailers2
+from proxy.wire.http2.fields import Trailers2
 from proxy.wire.http2.hpack import literal
 from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 from proxy.wire.http2.session import Session, SessionOwner
 from proxy.wire.http2.stream import Stream
 

@@ -24,7 +24,10 @@ from talk import GET, Recorder, Side, settings
 
 from proxy.wire.errors import BadMessage
 from proxy.wire.http2.compiled import HEADER, SLICER, unhuffed
-from proxy.wire.http2.heads import Request2, Response2, Trailers2, answer_block, request_block, trailers_block
+from proxy.wire.http2.fields import Trailers2
+from proxy.wire.http2.heads import answer_block, request_block, trailers_block
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 
 ROOT = Path(__file__).parents[3]
 #: Cases whose outcomes make one line of what a process says.

@@ -14,19 +14,11 @@ from proxy.wire.field_names import MISLEADING_TRAILERS
 from proxy.wire.http1.body import BadBody, ChunkedBody
 from proxy.wire.http1.parser import RequestParser, ResponseParser
 from proxy.wire.http1.syntax import FIELD_LINE
-from proxy.wire.http2.heads import (
-    Malformed,
-    Request2,
-    Trailers2,
-    answer_block,
-    own_block,
-    read_answer,
-    read_request,
-    read_trailers,
-    request_block,
-    trailers_block,
-)
+from proxy.wire.http2.fields import Malformed, Trailers2, read_trailers
+from proxy.wire.http2.heads import answer_block, own_block, request_block, trailers_block
 from proxy.wire.http2.hpack import PeerTable, Unreadable, encoded_lines, literal, walk
+from proxy.wire.http2.request import Request2, read_request
+from proxy.wire.http2.response import read_answer
 from proxy.wire.rebuilt import rebuilt
 
 

@@ -26,8 +26,10 @@ from talk import (
 from proxy.wire.http2 import frames
 from proxy.wire.http2.flow import HIGH_WATER
 from proxy.wire.http2.frames import CANCEL, NO_ERROR, REFUSED_STREAM, frame
-from proxy.wire.http2.heads import Request2, Response2, own_block
+from proxy.wire.http2.heads import own_block
 from proxy.wire.http2.peer_limits import PeerLimits
+from proxy.wire.http2.request import Request2
+from proxy.wire.http2.response import Response2
 from proxy.wire.http2.session import CONNECTION_WINDOW
 
 
