@@ -109,6 +109,7 @@ MODULES = [
     "proxy.transport.flusher",
     "proxy.transport.http2",
     "proxy.transport.http2_protocol",
+    "proxy.transport.openssl_sessions",
     "proxy.transport.origins",
     "proxy.transport.pool",
     "proxy.transport.socket_calls",

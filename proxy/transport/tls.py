@@ -1,9 +1,10 @@
 """TLS towards upstreams: one context for each way to verify, with sessions kept and reused.
 
 A context is made once and shared; what differs between connections (the name) is given when a connection is wrapped.
-asyncio offers no way to pass a session, so the context itself adds it then: a session may only be reused with the same
-context, and for the same server, that it was made under. The server is more than the name that TLS asks for: another
-port of a host is another server, which knows nothing of the first one's sessions.
+asyncio offers no way to pass a session, so the context itself adds it then. Compiled code (openssl_sessions.pyx) hands
+it to OpenSSL; without that Python's `ssl` does, which costs as much as the rest of a resumed handshake. A session may
+only be reused with the same context, and for the same server, that it was made under. The server is more than the name
+that TLS asks for: another port of a host is another server, which knows nothing of the first one's sessions.
 """
 
 from __future__ import annotations
@@ -14,13 +15,34 @@ import ssl
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proxy.retry.routing import Endpoint
+
+if TYPE_CHECKING:
+    from proxy.transport.openssl_sessions import Connection, Session
 
 #: The most sessions that are kept for each context; a session is a few KiB.
 KEPT = 256
 #: The most connections in a row whose session is not read, because earlier ones to the same server had no ticket.
 UNREAD = 64
+
+
+def _none() -> Connection | None:
+    """Return None for every connection: what `last_made` does if compiled code is not available, so that Python's `ssl`
+    sets and reads sessions.
+    """
+    return None
+
+
+def _nothing() -> None:
+    """Do nothing: what `forget` does if compiled code is not available."""
+
+
+try:
+    from proxy.transport.openssl_sessions import forget, last_made
+except ImportError:
+    forget, last_made = _nothing, _none
 
 
 class _File:
@@ -61,9 +83,17 @@ class KeptSession:
     seems to take each session for one connection only.
     """
 
-    session: ssl.SSLSession
+    session: ssl.SSLSession | Session
     used: int = 0
     once: bool = False
+
+
+class ResumingObject(ssl.SSLObject):
+    """A TLS connection of a `ResumingContext`. `native`: the same connection in OpenSSL, by which sessions are set and
+    read without a copy of their certificates; None where that is not possible.
+    """
+
+    native: Connection | None = None
 
 
 class ResumingContext(ssl.SSLContext):
@@ -77,6 +107,7 @@ class ResumingContext(ssl.SSLContext):
     many connections are let pass before a session is read again, and how many of these are still to come.
     """
 
+    sslobject_class = ResumingObject
     sessions: OrderedDict[str, KeptSession]
     without_ticket: OrderedDict[str, tuple[int, int]]
     files: tuple[_File, ...]
@@ -94,20 +125,35 @@ class ResumingContext(ssl.SSLContext):
         (`session_key`); TLS gets the name alone. The arguments are those of `ssl.SSLContext.wrap_bio`; a `session` that
         is given goes first.
         """
+        kept: ssl.SSLSession | Session | None = None
         if isinstance(server_hostname, str):
-            kept = self.sessions.get(server_hostname)
-            session = session or (None if kept is None else kept.session)
+            known = self.sessions.get(server_hostname)
+            kept = None if known is None else known.session
             server_hostname = server_hostname.partition(" ")[0]
-        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        if isinstance(kept, ssl.SSLSession):
+            session = session or kept
+        forget()
+        wrapped = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(wrapped, ResumingObject)
+        native = wrapped.native = last_made()
+        if native is not None and kept is not None and session is None and not isinstance(kept, ssl.SSLSession):
+            native.offer(kept)
+        return wrapped
 
     def keep(self, key: str, wrapped: ssl.SSLObject) -> None:
         """Keep the session of the TLS connection `wrapped`, for the next ones to the server with this key. With TLS 1.3
         the session arrives only with data, so this is to be called after data has arrived.
 
-        Reading a session costs a copy of it, certificates included: half of what a resumed handshake costs here. So a
-        session that was resumed stays, and is offered again (decision 0017), unless the server takes each only once.
-        Where a server gives no tickets, ever fewer sessions are read: one of UNREAD connections in the end.
+        The newest session is kept if OpenSSL can be asked for it. Python's `ssl` reads a session by a copy of it,
+        certificates included: half of what a resumed handshake costs. So there a session that was resumed stays, and is
+        offered again (decision 0017), unless the server takes each only once. Where a server gives no tickets, ever
+        fewer sessions are read: one of UNREAD connections in the end.
         """
+        if isinstance(wrapped, ResumingObject) and wrapped.native is not None:
+            newest = wrapped.native.session()
+            if newest is not None:
+                self._remember(key, KeptSession(newest))
+            return
         kept = self.sessions.get(key)
         if wrapped.session_reused and kept is not None and not kept.once:
             kept.used += 1
@@ -121,16 +167,19 @@ class ResumingContext(ssl.SSLContext):
         if session is not None and session.has_ticket:
             # Refused after one use: the server takes each only once. After more: the session has expired, say.
             once = kept is not None and (kept.once or kept.used == 1)
-            self.sessions[key] = KeptSession(session, once=once)
-            self.sessions.move_to_end(key)
-            if len(self.sessions) > KEPT:
-                self.sessions.popitem(last=False)
+            self._remember(key, KeptSession(session, once=once))
             self.without_ticket.pop(key, None)
         else:
             unread = min(2 * unread + 1, UNREAD)
             self.without_ticket[key] = unread, unread
             if len(self.without_ticket) > KEPT:
                 self.without_ticket.popitem(last=False)
+
+    def _remember(self, key: str, session: KeptSession) -> None:
+        self.sessions[key] = session
+        self.sessions.move_to_end(key)
+        if len(self.sessions) > KEPT:
+            self.sessions.popitem(last=False)
 
 
 def keep_session(transport: asyncio.BaseTransport, endpoint: Endpoint, parent: str | None) -> None:

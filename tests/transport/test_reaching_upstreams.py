@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import socket
 import ssl
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +21,12 @@ from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
 from proxy.retry.routing import Endpoint
-from proxy.transport import faults
+from proxy.transport import faults, tls
 from proxy.transport.dial import Dialer, Way
 from proxy.transport.egress_guard import Guard
 from proxy.transport.resolver import Resolver
 from proxy.transport.tls import Contexts
+from proxy.wire.http1.compiled import CORE
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +118,8 @@ async def test_a_session_is_used_again(authority: Authority) -> None:
 async def test_a_session_that_was_resumed_is_not_read_again(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading one copies it. A server of tickets takes the same one for many connections."""
+    """Where Python's `ssl` reads it, which copies it. A server of tickets takes the same one for many connections."""
+    monkeypatch.setattr(tls, "last_made", lambda: None)
     read = []
     place = Contexts.get
 
@@ -137,6 +141,83 @@ async def test_a_session_that_was_resumed_is_not_read_again(
             kept += [each.session for each in read[-1].sessions.values()]
     assert authority.server.session_stats()["hits"] - before == 5
     assert all(each is kept[0] for each in kept)
+
+
+@pytest.mark.skipif(CORE != "compiled", reason="Python's ssl copies sessions, which are kept longer for that")
+async def test_the_newest_session_is_offered_where_openssl_can_be_asked(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ticket for one connection, as RFC 8446 C.4 asks, and none is copied by Python's `ssl`."""
+    made: list[Any] = []
+    get = Contexts.get
+    monkeypatch.setattr(Contexts, "get", lambda *asked: made.append(get(*asked)) or made[-1])
+    before = authority.server.session_stats()["hits"]
+    async with (
+        Upstream(answer(200, b"ok", "Connection: close"), tls=authority.server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        kept = []
+        for _ in range(6):
+            assert (await app.ask("GET", "/api/")).status == 200
+            kept += [each.session for each in made[-1].sessions.values()]
+    assert authority.server.session_stats()["hits"] - before == 5
+    assert len({id(each) for each in kept}) == 6
+    assert not any(isinstance(each, ssl.SSLSession) for each in kept)
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["openssl", "python"])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+async def test_a_session_is_resumed_though_its_connection_was_cut(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion, native: bool
+) -> None:
+    """OpenSSL marks the session of a connection that ends without a close_notify as one that can't be resumed: what is
+    kept must be a copy, and so must what is offered.
+    """
+    if not native:
+        monkeypatch.setattr(tls, "last_made", lambda: None)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.ca.parent / "server.pem")
+    server.minimum_version = server.maximum_version = version
+
+    async with (
+        Upstream(answer(200, b"ok"), tls=server) as upstream,
+        Front(secure(upstream, authority)) as front,
+        front.app() as app,
+    ):
+        for _ in range(5):
+            assert (await app.ask("GET", "/api/")).status == 200
+            for connection in list(front.path.context.pool.connections):
+                connection.abort()
+        assert upstream.connections == 5
+    assert server.session_stats()["hits"] == 4
+
+
+@pytest.mark.skipif(CORE != "compiled", reason="the module is compiled or not there")
+def test_a_connection_is_found_in_openssl_only_if_it_is_the_only_one() -> None:
+    from proxy.transport import openssl_sessions
+
+    def wrap() -> ssl.SSLObject:
+        return ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="a.test")
+
+    openssl_sessions.forget()
+    assert openssl_sessions.last_made() is None
+    one = wrap()
+    found = openssl_sessions.last_made()
+    assert found is not None
+    assert found.session() is None  # no handshake yet
+    del one
+    gc.collect()
+    assert found.session() is None  # the connection in OpenSSL is kept by what was found
+    openssl_sessions.forget()
+    two = wrap(), wrap()
+    assert openssl_sessions.last_made() is None
+    openssl_sessions.forget()
+    other = threading.Thread(target=wrap)
+    other.start()
+    other.join()
+    assert openssl_sessions.last_made() is None
+    del two
 
 
 @dataclass
