@@ -23,6 +23,7 @@ from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.freed_memory import FreedMemory
+from proxy.observe import cooldown_log
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
 from proxy.observe.cooldown_log import CooldownLog
@@ -36,6 +37,7 @@ from proxy.observe.weather import facts, line, weather
 from proxy.observe.weather_log import WeatherLog
 from proxy.process import within
 from proxy.resources import RESERVED, Usage, enough_for, limit, open_files, surplus_for
+from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import ASIDE
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory
@@ -166,7 +168,7 @@ class DataPath:
         rng = random.Random()  # noqa: TID251, S311  jitter, drawn where the process is put together
         self.room = WaitingRoom(settings.limits.waiting) if share is None else share.room
         self.env = Env(rng, wall() - monotonic(), self.room, self._notify_circuit, self._notify_credential)
-        self.env.cooldown_began = self.cooldowns.note
+        self.env.cooldown_began = self._cooldown_began
         self.env.tokens_used = observer.tokens_used
         self.env.read_key_file = current_key
         self._clock: asyncio.TimerHandle | None = None
@@ -223,6 +225,12 @@ class DataPath:
         """Report that a call put one of the upstream's credentials aside; `key` is its number."""
         line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
         self._notify("credential_aside", [line], upstream=upstream, key=key)
+
+    def _cooldown_began(self, began: CooldownBegan) -> None:
+        """Report the cooldown that the answer to a call of this process began."""
+        self.cooldowns.note(began)
+        if self.cooldowns.is_event(began):
+            self._notify("cooldown_began", [cooldown_log.line(began)], **cooldown_log.facts(began))
 
     def settle_weather(self) -> None:
         """End the limits and outages that are over without an event of a call: because no call has come for long

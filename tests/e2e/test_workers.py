@@ -125,6 +125,8 @@ async def test_a_cooldown_and_an_app_s_own_retry_are_known_to_all(tmp_path: Path
                 assert got.status == 200
         assert (await metrics(running))("redrive_app_retries_total") == 1
         assert (await with_aiohttp("GET", f"{running.url}/a/x?card=4242")).status == 429
+        event = await running.line(lambda line: line["event"] == "cooldown_began")
+        assert (event["upstream"], event["status"], event["field"], event["seconds"]) == ("a", 429, "retry-after", 30.0)
         held = await asyncio.gather(*(with_aiohttp("GET", f"{running.url}/a/x") for _ in range(20)))
         assert {each.status for each in held} == {429}
         assert len(upstream.requests) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.observe.cooldown_log import EACH, MOST, PATH, CooldownLog
+from proxy.observe.cooldown_log import EACH, MOST, PATH, CooldownLog, facts, line
 from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
 
 
@@ -60,3 +60,28 @@ def test_news_are_told_once_and_what_a_worker_told_is_none() -> None:
     assert [each.at for each in log.news()] == [1.0]
     assert list(log.news()) == []
     assert [each.worker for each in log.last("a")] == [0, 77]
+
+
+def test_an_upstream_has_an_event_a_second() -> None:
+    log = CooldownLog()
+    seen = [
+        log.is_event(began(at, upstream=upstream)) for at, upstream in ((5.0, "a"), (5.5, "a"), (5.5, "b"), (6.0, "a"))
+    ]
+    assert seen == [True, False, True, True]
+
+
+def test_a_cooldown_in_words_and_as_data() -> None:
+    assert line(began(1.0)) == "a: 10.0.0.1:80: a 503 to GET asked for 5 s (retry-after): all calls wait"
+    own = replace(began(1.0, delay=0.25), group=b"x" * 12, status=429, endpoint="", route="r", attempt=2)
+    assert line(own) == ("a: a 429 to GET asked for 0.25 s (retry-after): callers with the same credential wait")
+    assert facts(own) == {
+        "upstream": "a",
+        "endpoint": None,
+        "route": "r",
+        "callers": "callers with the same credential",
+        "status": 429,
+        "field": "retry-after",
+        "seconds": 0.25,
+        "method": "GET",
+        "attempt": 2,
+    }
