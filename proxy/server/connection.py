@@ -731,7 +731,7 @@ class AppConnection(ConnectionStream):
         if transport is None or self._lingered >= 0:
             return
         if giver is not None and _is_bare(self, transport):
-            if giver.is_full:
+            if giver.is_full or (giver.keeps_begun and (self._undecided or self._parser.pending)):
                 return
             limit = self.acceptor.connection_limit
             limit.leave(self)  # before the taker counts it, which would find no room at the limit else

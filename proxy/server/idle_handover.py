@@ -14,7 +14,9 @@ end when the last giver does.
 A taker that is full at its limits sends the connection back, to any of the givers, which serves it and makes a pause
 before it gives more, few at first. A giver with thousands reads nothing while it gives, and the kernel takes only some
 hundreds: then the taker waits. Only when no giver reads any more, the taker keeps it, and answers that there is no
-room. A giver that closes takes what has come back, and gives it away for good: from then on, nothing can be sent back.
+room. A connection that came back with a part of a head stays, until that head has been answered: else an app that
+writes its head slowly would go there and back for good. A giver that closes takes what has come back, and gives it away
+for good: from then on, nothing can be sent back.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Room(Protocol):
 class ConnectionGiver:
     """The side that gives idle connections away, on its end `sock` of a `pair`. `make` makes the protocol of one that
     is sent back; `counts`: connections by what happened to them (given, returned). `is_full`: the takers have no room
-    now, or have ended.
+    now, or have ended. `keeps_begun`: connections whose next head has begun to come stay here, since one was sent back.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make, counts: Counter[str]) -> None:
@@ -85,7 +87,7 @@ class ConnectionGiver:
         # How many may be given until `try_again`, and how many after that: few once one was sent back, since thousands
         # would go there and back each time; then ever more, until one is.
         self._left = self._next = math.inf
-        self.is_full = False
+        self.is_full = self.keeps_begun = False
         loop.add_reader(sock, self._take_back)
 
     @property
@@ -125,7 +127,7 @@ class ConnectionGiver:
                 else:
                     self._end.serve(sock, early)
         self._left = self._next = math.inf
-        self.is_full = False
+        self.is_full = self.keeps_begun = False
 
     def close(self) -> None:
         """Close this end."""
@@ -143,7 +145,9 @@ class ConnectionGiver:
         self._until = self._loop.time() + _LONG_PAUSE
         self._next = 1.0
         self.is_full = True
-        self._end.serve(*came)
+        sock, early = came
+        self.keeps_begun = self.keeps_begun or early != b""
+        self._end.serve(sock, early)
 
 
 class ConnectionTaker:

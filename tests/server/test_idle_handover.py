@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from support.front import Front, to
+from support.scripted import Upstream, answer
 
 from proxy.server.idle_handover import ConnectionGiver, ConnectionTaker, pair
 
@@ -185,6 +187,51 @@ async def test_few_are_given_again_after_one_came_back(open_files: None) -> None
     both.giver.give_for_good()
     assert set(await both.answered()) == {b"x"}
     end(both)
+
+
+async def test_a_head_that_came_back_stays_until_it_is_answered(open_files: None) -> None:
+    """A slow one would go there and back each second, and its app would never be told that it is too slow."""
+    both = Both(room=0)
+    both.take()
+    assert both.give()
+    await both.until(1, both.old)
+    assert not both.giver.keeps_begun  # an idle one says nothing about heads
+    assert both.give(b"GET / HT")
+    await both.until(2, both.old)
+    assert both.giver.keeps_begun
+    both.giver._until = 0.0
+    both.giver.try_again()
+    assert both.giver.keeps_begun
+    assert not both.giver.is_full  # idle ones may go when there is room
+    both.giver.give_for_good()
+    assert not both.giver.keeps_begun  # this process ends, and with it what it has
+    assert await both.answered() == [b"x", b"GET / HTx"]
+    end(both)
+
+
+async def test_a_slow_head_is_sent_to_a_full_successor_once(open_files: None) -> None:
+    """It stays in the process that drains, which tells it when it is too slow, and answers it when it is whole."""
+    new = Side(room=0)
+    takes, gives = pair()
+    async with Upstream(answer(200)) as upstream, Front(to("api", upstream.url)) as front:
+        counts = front.path.acceptor.connection_limit.handed_over
+        taker = ConnectionTaker(asyncio.get_running_loop(), takes, new.make, new, new.counts)
+        async with front.app() as app:
+            app.send(b"GET /api/x HTTP/1.1\r\nHost: local")
+            await until(lambda: any(each.dripping for each in front.path.acceptor.open))
+            front.path.drain(replaced=True, to=gives)
+            drain = front.path.acceptor._drain
+            await until(lambda: counts["returned"] == 1 and len(front.path.acceptor.open) == 1)
+            assert drain._giver is not None
+            for _ in range(3):
+                drain._giver._until = 0.0
+                drain._timer.cancel()  # type: ignore[union-attr]
+                drain._look()
+            assert not drain._giver.is_full  # what is idle could go
+            app.send(b"host\r\n\r\n")
+            assert (await app.read()).status == 200
+        assert counts == {"given": 1, "returned": 1}
+        taker.close()
 
 
 async def test_what_comes_back_waits_while_the_givers_are_slow(open_files: None) -> None:
