@@ -648,8 +648,8 @@ class Exchange(AttemptOwner):
             look_for_repeat(delivery, self.plan, record, body, given_up, agent or None)
         if upload is not None:
             upload.replay.close()
-        context.observer.call_ended(record)
         self.sender.call_ended(record)
+        context.observer.call_ended(record)
         self.flights.clear()
         self._undecided.release()
         call.forget_alarm()  # breaks a reference cycle between call and exchange

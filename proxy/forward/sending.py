@@ -189,7 +189,9 @@ class Sender:
         return _NO_NAMES, b""
 
     def call_ended(self, record: CallRecord) -> None:
-        """Do nothing with the record of the call, which is over; for a traced call its spans are made from it."""
+        """Do nothing with the record of the call, which is over and will be reported next. The sender of a traced call
+        adds its trace to the record and makes its spans from it.
+        """
 
     # -- one sending ----------------------------------------------------------------------------------------------
 

@@ -52,7 +52,8 @@ class TracedSender(Sender):
         return self._dropped, f"traceparent: {self._trace.field(attempt.number)}\r\n".encode("ascii")
 
     def call_ended(self, record: CallRecord) -> None:
-        """Make the spans of the call's attempts."""
+        """Add the trace to the call's record, and make the spans of the call's attempts."""
+        record.course.trace = self._trace.shown(record.history)
         self._tracer.traced(record, self._trace)
 
 

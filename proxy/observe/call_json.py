@@ -120,11 +120,19 @@ def _more(call: CallRecord, course: Course) -> str:
         more += f'"agent":{quote(course.agent)},'
     if course.app_retry:
         more += '"app_retry":true,'
+    if course.trace:
+        more += f"{trace_json(course.trace)},"
     if course.fallbacks:
         more += f'"fallbacks":[{",".join(map(fallback_json, course.fallbacks))}],'
     if course.detail:
         more += f'"detail":{quote(course.detail)},'
     return more
+
+
+def trace_json(trace: str) -> str:
+    """A traceparent as JSON members, with the names that OpenTelemetry gives them in logs of other formats."""
+    _, identity, span, flags = trace.split("-")
+    return f'"trace_id":"{identity}","span_id":"{span}","trace_flags":"{flags}"'
 
 
 def fallback_json(record: FallbackRecord) -> str:

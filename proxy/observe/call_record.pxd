@@ -12,6 +12,7 @@ cdef class Course:
     cdef public object fallbacks
     cdef public str agent
     cdef public bint app_retry
+    cdef public str trace
     cdef public bint was_sent_once
 
 

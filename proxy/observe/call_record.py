@@ -24,10 +24,14 @@ class Course:
     the other upstreams that the call went on to, or could not go on to. `detail` says, for an answer of the proxy's
     own, what went wrong. `agent`: the product that the app's User-Agent names, as `curl/8.5.0`; only for calls about
     which something was decided, "" for others. `app_retry`: the app itself was retrying (contract, section 5).
+    `trace`: the trace and the span that the call's log record belongs to, as the value of a traceparent (W3C Trace
+    Context); "" if there are no spans of the call.
     `was_sent_once`: whether the call succeeded with its first attempt; a gate may have held it before that.
     """
 
-    __slots__ = ("agent", "app_retry", "attempts", "detail", "fallbacks", "history", "outcome", "was_sent_once")
+    __slots__ = (
+        "agent", "app_retry", "attempts", "detail", "fallbacks", "history", "outcome", "trace", "was_sent_once",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Course:
         self.fallbacks = fallbacks
         self.agent = agent
         self.app_retry = app_retry
+        self.trace = ""
         self.was_sent_once = attempts == 1 and outcome is SUCCESS and len(history) < 2 and not fallbacks
 
 

@@ -16,7 +16,7 @@ from proxy.retry.attempt_record cimport AttemptRecord
 from json.encoder import encode_basestring_ascii as quote
 
 from proxy.observe import masking
-from proxy.observe.call_json import fallback_json, policy_json, timestamp
+from proxy.observe.call_json import fallback_json, policy_json, timestamp, trace_json
 from proxy.observe.call_record import SUCCESS
 from proxy.wire.http2.frames import code_name
 
@@ -157,6 +157,9 @@ cdef int write_call(Line *line, CallRecord call) except -1:
         text(line, course.agent)
     if course.app_retry:
         put(line, b',"app_retry":true')
+    if course.trace:
+        put(line, b',')
+        plain(line, trace_json(course.trace))
     if course.fallbacks:
         put(line, b',"fallbacks":[')
         plain(line, ",".join(map(fallback_json, course.fallbacks)))

@@ -13,9 +13,11 @@ from datetime import datetime
 from typing import Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from proxy import __version__
 from proxy.observe.otel_export import CLOSING, Trouble, connected, own_resource, report_to
@@ -30,6 +32,7 @@ _ATTRIBUTES = {
     "method": "http.request.method",
     "status": "http.response.status_code",
 }
+_NO_CONTEXT = Context()
 
 
 class LogSender:
@@ -78,6 +81,17 @@ def record_of(entry: dict[str, Any]) -> LogRecord:
         body=entry,
         attributes={name: entry[key] for key, name in _ATTRIBUTES.items() if key in entry},
         event_name=f"redrive.{entry['event']}",
+        context=_context(entry),
+    )
+
+
+def _context(entry: dict[str, Any]) -> Context:
+    """The context that names the trace and the span of a line, an empty one if it names none."""
+    if "trace_id" not in entry:
+        return _NO_CONTEXT
+    identity, span, flags = (int(entry[name], 16) for name in ("trace_id", "span_id", "trace_flags"))
+    return set_span_in_context(
+        NonRecordingSpan(SpanContext(identity, span, is_remote=True, trace_flags=TraceFlags(flags))), _NO_CONTEXT
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from proxy.retry.attempt_record import AttemptRecord
+
 #: Version, trace, parent, flags. A higher version may go on after a dash (section 3.2.4); ff is none.
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
@@ -47,7 +49,19 @@ class Trace:
 
     def field(self, attempt: int) -> str:
         """The traceparent of an attempt's latest sending."""
-        return f"00-{self.identity:032x}-{self.spans[attempt][-1]:016x}-{self.flags:02x}"
+        return self._field(self.spans[attempt][-1])
+
+    def shown(self, history: Sequence[AttemptRecord]) -> str:
+        """The traceparent that the log record of the call carries, a call with this `history`. It names the span whose
+        answer went to the app, else the latest span, else the app's own; "" if there is none of them.
+        """
+        if self.spans:
+            delivered = [record.attempt for record in history if record.decision == "delivered"]
+            return self.field(delivered[-1] if delivered else max(self.spans))
+        return "" if self.parent is None else self._field(self.parent)
+
+    def _field(self, span: int) -> str:
+        return f"00-{self.identity:032x}-{span:016x}-{self.flags:02x}"
 
 
 def read(sent: Sequence[str]) -> tuple[int, int, int] | None:

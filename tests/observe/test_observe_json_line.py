@@ -102,15 +102,24 @@ CALLS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+def drawn(trace: str, **fields: Any) -> CallRecord:
+    call = CallRecord(**fields)
+    call.course.trace = trace
+    return call
+
+
+DRAWN = st.builds(drawn, st.sampled_from(["", f"00-{5:032x}-{7:016x}-01"]), **CALLS)
+
+
 def test_every_field_of_a_record_is_drawn() -> None:
     def kept(record: type) -> set[str]:
         return {name for name in dir(record) if name[0] != "_" and not callable(getattr(record, name))}
 
     assert kept(AttemptRecord) == set(ATTEMPTS)
-    assert kept(CallRecord) | kept(Course) == {*CALLS, "course", "was_sent_once"}
+    assert kept(CallRecord) | kept(Course) == {*CALLS, "course", "trace", "was_sent_once"}
 
 
-@given(st.builds(CallRecord, **CALLS))
+@given(DRAWN)
 @example(ended())
 @example(ended(ended=math.nan))
 @example(ended(path="/" + "x" * 10_000 + "?a"))
@@ -127,7 +136,7 @@ def test_a_call_is_written_as_python_writes_it(call: CallRecord) -> None:
     assert compiled.call_json(call) == call_json.call_json(call)
 
 
-@given(st.builds(CallRecord, **CALLS))
+@given(DRAWN)
 def test_the_course_that_calls_share_is_written_like_one_of_their_own(call: CallRecord) -> None:
     call.course = Course(SUCCESS, 1)
     own = call_json.call_json(call)
@@ -135,7 +144,7 @@ def test_the_course_that_calls_share_is_written_like_one_of_their_own(call: Call
     assert call_json.call_json(call) == compiled.call_json(call) == own
 
 
-@given(st.lists(st.builds(CallRecord, **CALLS), max_size=4))
+@given(st.lists(DRAWN, max_size=4))
 def test_calls_are_written_as_lines(calls: list[CallRecord]) -> None:
     assert compiled.call_lines(calls) == call_json.call_lines(calls)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
 import signal
@@ -102,8 +103,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-async def get(url: str) -> int:
-    async with aiohttp.ClientSession() as session, session.get(url) as reply:
+async def get(url: str, headers: dict[str, str] | None = None) -> int:
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as reply:
         await reply.read()
         return reply.status
 
@@ -204,6 +205,64 @@ async def test_each_line_of_the_log_is_a_record(tmp_path: Path, receiver: Receiv
     assert first["severity_text"] == "INFO"
     assert (second["severity_text"], plain(second["attributes"])["http.response.status_code"]) == ("WARN", 404)
     assert any(each["event_name"] == "redrive.ready" for each in receiver.logs)
+
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def spans_of(receiver: Receiver) -> list[dict[str, Any]]:
+    return [
+        span
+        for request in receiver.requests["traces"]
+        for resource in request["resource_spans"]
+        for scope in resource["scope_spans"]
+        for span in scope["spans"]
+    ]
+
+
+def placed(each: dict[str, Any]) -> tuple[str, str]:
+    """The trace and the span of a record or a span, in hexadecimal digits."""
+    return tuple(base64.b64decode(each.get(name, "")).hex() for name in ("trace_id", "span_id"))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_calls_record_names_its_trace_and_the_span_that_answered(
+    tmp_path: Path, receiver: Receiver, workers: int
+) -> None:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_LOGS_EXPORTER": "otlp", "OTEL_BLRP_SCHEDULE_DELAY": "20"}
+    env |= {"OTEL_BSP_SCHEDULE_DELAY": "20", "OTEL_METRICS_EXPORTER": "none"}
+    async with (
+        Upstream(answer(503), answer(200), answer(200), answer(200)) as upstream,
+        Redrive(tmp_path, f"workers: {workers}\n{CONFIG.replace('URL', upstream.url)}", **env) as running,
+    ):
+        for sent in ({"traceparent": PARENT}, {"traceparent": f"{PARENT[:-2]}00"}, {}):
+            assert await get(f"{running.url}/a/x", sent) == 200
+        assert await get(f"{running.url}/nowhere", {"traceparent": PARENT}) == 404
+        lines = [await running.call(number) for number in (1, 2, 3, 4)]
+
+        def all_came() -> bool:
+            return len(spans_of(receiver)) == 3 and len(calls()) == 4
+
+        def calls() -> list[dict[str, Any]]:
+            return [each for each in receiver.logs if each["event_name"] == "redrive.call"]
+
+        await receiver.until(all_came)
+    by_start = {plain(each["body"]["kvlist_value"]["values"])["time"]: each for each in calls()}
+    retried, unsampled, own, refused = (by_start[line["time"]] for line in lines)
+    failed, answered, alone = sorted(spans_of(receiver), key=lambda span: int(span["start_time_unix_nano"]))
+    trace = PARENT.split("-")[1]
+    assert placed(failed)[0] == trace
+    assert placed(retried) == placed(answered)  # the attempt whose answer the app got
+    assert retried["flags"] == 1
+    assert placed(unsampled)[0] == trace
+    assert unsampled.get("flags", 0) == 0
+    assert placed(unsampled)[1] == upstream.requests[2].one("traceparent").split("-")[2]
+    assert placed(own) == placed(alone)  # a trace that began here
+    assert placed(refused) == ("", "")  # it became no call
+    for line, record in zip(lines[:3], (retried, unsampled, own), strict=True):
+        assert (line["trace_id"], line["span_id"]) == placed(record)
+        assert int(line["trace_flags"], 16) == record.get("flags", 0)
+    assert "trace_id" not in lines[3]
 
 
 async def played(port: int, receiver: Receiver) -> None:
