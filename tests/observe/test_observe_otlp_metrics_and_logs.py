@@ -235,10 +235,12 @@ async def test_a_calls_record_names_its_trace_and_the_span_that_answered(
         Upstream(answer(503), answer(200), answer(200), answer(200)) as upstream,
         Redrive(tmp_path, f"workers: {workers}\n{CONFIG.replace('URL', upstream.url)}", **env) as running,
     ):
-        for sent in ({"traceparent": PARENT}, {"traceparent": f"{PARENT[:-2]}00"}, {}):
-            assert await get(f"{running.url}/a/x", sent) == 200
+        sent = {"retried": PARENT, "unsampled": f"{PARENT[:-2]}00"}
+        for path, parent in sent.items():
+            assert await get(f"{running.url}/a/{path}", {"traceparent": parent}) == 200
+        assert await get(f"{running.url}/a/own") == 200
         assert await get(f"{running.url}/nowhere", {"traceparent": PARENT}) == 404
-        lines = [await running.call(number) for number in (1, 2, 3, 4)]
+        lines = {line["path"]: line for line in [await running.call(number) for number in (1, 2, 3, 4)]}
 
         def all_came() -> bool:
             return len(spans_of(receiver)) == 3 and len(calls()) == 4
@@ -247,8 +249,8 @@ async def test_a_calls_record_names_its_trace_and_the_span_that_answered(
             return [each for each in receiver.logs if each["event_name"] == "redrive.call"]
 
         await receiver.until(all_came)
-    by_start = {plain(each["body"]["kvlist_value"]["values"])["time"]: each for each in calls()}
-    retried, unsampled, own, refused = (by_start[line["time"]] for line in lines)
+    records = {plain(each["body"]["kvlist_value"]["values"])["path"]: each for each in calls()}
+    retried, unsampled, own = (records[f"/a/{name}"] for name in ("retried", "unsampled", "own"))
     failed, answered, alone = sorted(spans_of(receiver), key=lambda span: int(span["start_time_unix_nano"]))
     trace = PARENT.split("-")[1]
     assert placed(failed)[0] == trace
@@ -258,11 +260,12 @@ async def test_a_calls_record_names_its_trace_and_the_span_that_answered(
     assert unsampled.get("flags", 0) == 0
     assert placed(unsampled)[1] == upstream.requests[2].one("traceparent").split("-")[2]
     assert placed(own) == placed(alone)  # a trace that began here
-    assert placed(refused) == ("", "")  # it became no call
-    for line, record in zip(lines[:3], (retried, unsampled, own), strict=True):
-        assert (line["trace_id"], line["span_id"]) == placed(record)
-        assert int(line["trace_flags"], 16) == record.get("flags", 0)
-    assert "trace_id" not in lines[3]
+    refused, line = records.pop("/nowhere"), lines.pop("/nowhere")  # it became no call
+    assert placed(refused) == ("", "")
+    assert "trace_id" not in line
+    for path, record in records.items():
+        assert (lines[path]["trace_id"], lines[path]["span_id"]) == placed(record)
+        assert int(lines[path]["trace_flags"], 16) == record.get("flags", 0)
 
 
 async def played(port: int, receiver: Receiver) -> None:
