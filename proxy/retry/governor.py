@@ -136,7 +136,9 @@ class Governor:
                 continue
             holds = lane.holds(now)
             if not holds or not _applies(holds, caller):
-                if not holds and not lane.queue:
+                if waiter in lane.queue:  # what held it is over, and what holds others now does not hold it
+                    lane.leave(waiter, now)
+                elif not holds and not lane.queue:
                     lane.ask(waiter, now)
                 continue
             if lane.until not in own or now >= lane.until or lane.has(waiter):

@@ -234,3 +234,26 @@ def test_no_call_has_to_ask_any_more_once_the_last_attempt_under_a_limit_is_answ
     governor.answered_well(attempt, caller, 1.0, 5.0)
     assert not governor.first.limit.is_on
     assert not governor.holds(5.0)
+
+
+def test_a_call_that_is_sent_past_a_limit_that_does_not_hold_it_leaves_no_trace_in_the_queue() -> None:
+    """An outage held it, which is over; the limit under which held calls return does not hold `concurrency: off`."""
+    governor, probe, unlimited, limited = Governor(), Waiting(), Waiting(), [Waiting(), Waiting()]
+    request = Request("GET", "u.example", "/")
+    auto, off = (Caller(request, request.fields, route) for route in ("auto", "off"))
+    auto.outages = auto.limits = off.outages = True
+    governor.first.begin_outage(1.0, 0.9, 5, 0.5)
+    sent = [*((each, auto) for each in limited), (unlimited, off)]
+    for waiter, caller in ((probe, auto), *sent):
+        assert governor.ask(waiter, caller, 1.05)[1] == "outage"
+    assert governor.ask(probe, auto, 1.1) == (1.1, "")
+    governor.sent(probe, probe, 1.1)
+    governor.answered_well(probe, auto, 1.1, 1.2)
+    assert governor.first.holds(1.2) == "limit"
+    for waiter, caller in sent:
+        assert governor.ask(waiter, caller, 1.2) == (1.2, "")
+        governor.sent(waiter, waiter, 1.2)
+    assert governor.held() == 0
+    for waiter, caller in sent:
+        governor.answered_well(waiter, caller, 1.2, 1.3)
+    assert governor.first.in_use() == 0, "a place is in use by a call that was sent long ago"
