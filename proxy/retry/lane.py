@@ -446,6 +446,8 @@ class Lane:
         """Note that the waiter's attempt is being sent. Returns whether it has a place."""
         if self.outage.probe is waiter:
             self.outage.probes(attempt)
+        if self._starter.waiter is waiter:  # it was due at the very end of the delay, so that nothing held it
+            self._starter.waiter = None
         if self._due.sent(waiter, now) and self.queue:
             self.release(now)
         since = self._taken.pop(waiter, None)

@@ -210,6 +210,7 @@ class Limit:
         """Let held calls return at once, because a delay was named by chance."""
         by_chance = self.evidence.by_chance
         self.most = self.threshold = _ANY if by_chance is None else min(_ANY, by_chance.together)
+        self._spaced = 0.0
         self.pace.end()
         self._cut(now)
 
@@ -501,7 +502,7 @@ class Limit:
         """Space sendings less far apart, at `pace` sendings a second, because an answer did not take long; end the
         spacing if the number of places alone would allow no more than that.
         """
-        if pace > 2.0 * self.most / self.round_trip:
+        if pace * self.round_trip > 2.0 * self.most:
             self._spaced = 0.0
             self.threshold = self.most
             self.pace.end()

@@ -234,6 +234,20 @@ def test_a_word_before_it_is_over_halves_them_once_and_they_grow_with_care() -> 
     assert int(gate.limit.most) == 4 and gate.limit.most > 4.8, "one more a round trip"
 
 
+def test_a_starter_that_nothing_held_goes_once_before_the_others() -> None:
+    """Its retry was due at the very end of the delay, so that it was sent without being asked for."""
+    gate, (starter, first, second) = Lane(Traffic()), [Still() for _ in range(3)]
+    gate.start(2.0, 503, 0.0, 0.0)
+    assert gate.claim(starter, 2.0)
+    for each in (first, second):
+        gate.ask(each, 0.0)
+    assert gate.sent(starter, starter, 2.0)
+    gate.landed(starter, 2.0, 2.1, well=False)
+    assert go(gate, [first, second], 2.1) == [first]
+    assert gate.ask(starter, 2.1) == math.inf
+    assert list(gate.queue) == [second, starter]
+
+
 def test_a_shorter_word_lets_nobody_go_before_a_longer_one_is_over() -> None:
     gate, again = Lane(Traffic()), Still()
     gate.start(4.0, 429, 0.0, 2.0)

@@ -343,6 +343,20 @@ def test_a_pace_ends_where_one_place_is_the_smaller_limit() -> None:
     assert limit.threshold == limit.most == 1.0  # from there on it grows by one a round trip
 
 
+def test_a_limit_under_which_calls_return_together_has_no_pace_that_answers_would_change() -> None:
+    limit = returning()
+    assert limit.pace.rate > 0.0
+    limit.return_together(100.0)
+    limit.served(100.1, 100.2, 1.0)
+    assert limit.pace.rate == 0.0
+
+
+def test_answers_that_take_no_time_do_not_end_a_pace() -> None:
+    limit = returning()
+    limit.served(100.1, 100.1, 1.0)
+    assert limit.pace.rate > 0.0
+
+
 def test_an_answer_that_comes_once_a_limit_with_a_pace_is_over_changes_nothing() -> None:
     limit = returning()
     assert limit.pace.rate > 0
