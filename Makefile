@@ -11,6 +11,7 @@ DOCS := $(VENV)/.docs
 CONFIG ?= config/redrive.yaml
 FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 120
+SEED ?= 1
 # Tests wait for processes and clocks longer than they compute: five for two processors keep them busy.
 TESTERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((5 * n / 2)))
 # Where Python shall write nothing beside its sources: else each process would compile pytest and its plugins anew, which
@@ -64,6 +65,10 @@ test: $(if $(wildcard $(DEV)),$(DEV),$(FAST)) ## run the fast tests: two minutes
 test-all: $(DEV) ## run all tests, as CI does; as root with apt it also installs curl, node, chromium, promtool, redis
 	@sh scripts/system-packages
 	@$(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rsfE $(ARGS)
+
+.PHONY: stalls
+stalls: $(DEV) ## run tests while their processes stand still at random moments (ARGS="tests/lab", SEED=1)
+	@REDRIVE_STALLS=$(SEED) $(COMPILED_ONCE)$(BIN)/python -m pytest -n $(TESTERS) --maxprocesses 8 --dist worksteal -rsfE $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZZ_SECONDS=60)

@@ -31,6 +31,14 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     sys.dont_write_bytecode = False
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let processes stand still at random moments, where the environment asks for it."""
+    if seed := os.environ.get("REDRIVE_STALLS"):
+        from support.stalls import StallsPlugin
+
+        config.pluginmanager.register(StallsPlugin(seed), "stalls")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep nothing of modules that tests wrote into folders of their own."""
     if not hasattr(session.config, "workerinput"):
