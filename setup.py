@@ -87,6 +87,7 @@ MODULES = [
     "proxy.retry.refusals",
     "proxy.retry.registry",
     "proxy.retry.route_index",
+    "proxy.retry.route_names",
     "proxy.retry.rules",
     "proxy.retry.scope_state",
     "proxy.retry.spacing",

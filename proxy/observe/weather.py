@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from proxy.retry.ahead import AheadLane
-from proxy.retry.caller import ROUTE
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
+from proxy.retry.route_names import ROUTE
 from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
 
 NO_LIMIT = float("inf")

@@ -325,7 +325,7 @@ class Admission:
         bounds = [("hold", begun + rules.hold, rules.hold)]
         if gate == "limit" and auto is not None and auto.wait < rules.hold:
             bounds.append(("wait", begun + auto.wait, auto.wait))
-        patience = governor.patience.of(self.caller.route, now)
+        patience = governor.patience.of(self.caller.names.route, now)
         if patience < NEVER:
             bounds.append(("patience", begun + patience, patience))
         if gate == "outage":

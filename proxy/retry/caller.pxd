@@ -1,25 +1,17 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
-cimport cython
-
 from proxy.retry.facts cimport Request
-from proxy.retry.usual_times cimport timed_route
+from proxy.retry.route_names cimport RouteNames, names_of
 
 
-cdef dict _NAMES
 cdef dict _CREDENTIALS
-
-cpdef bytes _name_of_route(str route, str what)
-
 
 cdef class Caller:
     cdef public Request request
     cdef public object fields
-    cdef public str route
+    cdef public RouteNames names
     cdef public str endpoint
-    cdef public str _timed_route
     cdef public bytes _credential
-    cdef public bytes _lost_route
     cdef public bint ahead
     cdef public object ousted
     cdef public bint was_probe
@@ -28,11 +20,5 @@ cdef class Caller:
     cdef public bint outages
     cdef public bint retries
 
-    @cython.locals(request=Request, method=str)
-    cpdef bytes lost_route(self)
-    cpdef bytes lost_path(self)
-    @cython.locals(request=Request, path=str)
-    cpdef bint has_path(self) except -1
-    cpdef str timed_route(self)
     cpdef bytes credential(self)
     cpdef move(self, fields)

@@ -131,9 +131,13 @@ def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now:
         flight.traffic = None
         governor = next_attempt.scope.governor
         if traffic.went_well(now) or next_attempt.admission is not None or governor.holds(now):
-            caller = next_attempt.caller()
-            caller.endpoint = next_attempt.endpoint_of(flight)
-            governor.answered_well(flight, caller, flight.since, now)
+            endpoint = next_attempt.endpoint_of(flight)
+            if next_attempt.admission is None and not governor.holds(now):
+                governor.answered_freely(next_attempt.names(), endpoint, flight.since, now)
+            else:
+                caller = next_attempt.caller()
+                caller.endpoint = endpoint
+                governor.answered_well(flight, caller, flight.since, now)
     if next_attempt.picker is not None and flight.endpoint is not None:
         next_attempt.picker.endpoints.reached(flight.endpoint)
         next_attempt.picker.report_to_breaker(flight, ill=False, now=now)

@@ -29,9 +29,10 @@ from proxy.retry.lane import Lane
 from proxy.retry.lost_paths import LostPath, LostPaths
 from proxy.retry.outage import ANSWERED_WITHIN, is_row
 from proxy.retry.patience import Patience
+from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.token_bucket import STEP
 from proxy.retry.traffic import Traffic
-from proxy.retry.usual_times import KNOWN, UsualTimes, timed_route
+from proxy.retry.usual_times import KNOWN, UsualTimes
 from proxy.retry.waiter import Waiter
 from proxy.retry.weather_changes import WeatherWatch
 
@@ -237,23 +238,31 @@ class Governor:
     def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
         """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
         base = self.lane(caller.endpoint)
-        outage = base.outage
         if attempt not in self._in and base.limit.most == _NEVER:  # nothing holds calls, or held this one
-            self._note_time(caller.timed_route(), sent, now, base.traffic)
-        else:
-            self._landed(attempt, caller, sent, now, well=True)
-        if self.suspects or self._lost_paths.rows or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
-            self._answered(caller, now, own=True)
+            self.answered_freely(caller.names, caller.endpoint, sent, now)
+            return
+        self._landed(attempt, caller, sent, now, well=True)
+        if _has_lost(self, base):
+            self._answered(caller.names, base, now, own=True)
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
         """Note that an attempt, sent at `sent`, was answered well. The driver sent it without making a `Call`
         (`request_hints.may_start_undecided`). `route`: the label of its route; `fields`: the header fields with the
         caller's credential.
         """
-        if self.suspects or self._lost_paths.rows or self.first.outage.lost_in_a_row or self.holds(now):
+        if self.holds(now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
         else:
-            self._note_time(timed_route(route, request), sent, now, self.traffic)
+            self.answered_freely(names_of(route, request), "", sent, now)
+
+    def answered_freely(self, names: RouteNames, endpoint: str, sent: float, now: float) -> None:
+        """Note that an attempt of the route with these names, sent to this endpoint at `sent`, was answered well, while
+        nothing held calls; nothing had held it either.
+        """
+        base = self.lane(endpoint)
+        self._note_time(names.timed, sent, now, base.traffic)
+        if _has_lost(self, base):
+            self._answered(names, base, now, own=True)
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
         """Note that an attempt of this route, sent at `sent`, was answered while nothing held calls. The time that the
@@ -303,8 +312,9 @@ class Governor:
         """
         self._refresh(caller, now)
         base, lost = self.lane(caller.endpoint), ending.lost
+        has_place = attempt in self._in
         if lost:
-            is_probe = self.probe_lost(attempt, now)
+            is_probe = has_place and self.probe_lost(attempt, now)
             if is_probe and caller.endpoint:
                 others = _others_out(self._lanes, base)
                 for other in others:
@@ -312,28 +322,24 @@ class Governor:
             if not is_probe and caller.outages:
                 self._lost(caller, ending, now, base, again=again)
         if lost != "endpoint":
-            self._answered(caller, now, own=not lost)
+            self._answered(caller.names, base, now, own=not lost)
         if ending.refused and caller.limits:
-            in_outage = lost and (self._is_lost(caller, base) or (lost == "endpoint" and _was_never_there(base, now)))
+            in_outage = lost and (_is_lost(self, caller, base) or (lost == "endpoint" and _was_never_there(base, now)))
             if not in_outage:
-                self._refused(attempt, caller, ending, sent, now, cools=cools)
-        self._landed(attempt, caller, sent, now, well=ending.well)
-
-    def _is_lost(self, caller: Caller, base: Lane) -> bool:
-        """Whether this call's endpoint, whose lane is `base`, its route or its path has an outage now, or had one that
-        held calls until they had to be refused and has not answered since. Failures then say nothing about the
-        upstream's capacity.
-        """
-        endpoint = caller.endpoint
-        if _is_out(base) or _is_out(self._find((endpoint, caller.lost_route()))):
-            return True
-        return self._tells_paths_apart() and _is_out(self._find((endpoint, caller.lost_path())))
+                self._refused(attempt, caller, base, ending, sent, now, cools=cools)
+        if has_place or ending.well or self.holds(now) or base.limit.is_on or self._tells_credentials_apart():
+            self._landed(attempt, caller, sent, now, well=ending.well)
+        elif cools:
+            base.usual_time = self.usual.of(caller.names.timed)
 
     def _landed(self, attempt: object, caller: Caller, sent: float, now: float, well: bool) -> None:
-        lanes = self._in.pop(attempt, ())
-        usual = self.usual.of(caller.timed_route())
-        ratio = (now - sent) / usual if usual else 0.0
+        """Free the places of an attempt, and let its limits learn from its end. `well`: its answer is no failure of the
+        upstream's.
+        """
         base = self.lane(caller.endpoint)
+        lanes = self._in.pop(attempt, ())
+        usual = self.usual.of(caller.names.timed)
+        ratio = (now - sent) / usual if usual else 0.0
         touched = (base,) if not lanes else lanes if base in lanes else (*lanes, base)
         if self._tells_credentials_apart():  # an attempt from before its credential's limit is under way no more
             lane = self._find((caller.endpoint, caller.credential()))
@@ -344,40 +350,42 @@ class Governor:
         for lane in touched:
             looks = looks or _may_hold(lane, now)
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
-            looks = looks or _may_hold(lane, now)
             learns = learns and lane.limit.most == _NEVER
         if learns:
-            self._note_time(caller.timed_route(), sent, now, base.traffic)
-        if looks:  # else nothing began, and nothing is over
+            self._note_time(caller.names.timed, sent, now, base.traffic)
+        if looks:  # else nothing held calls, and the end of an attempt begins nothing
             self._look(touched, now)
 
-    def _answered(self, caller: Caller, now: float, own: bool) -> None:
-        """Note that an attempt was answered, which ends an outage of its endpoint. `own`: the endpoint itself answered,
-        so that an outage of the attempt's route ends too; False for an answer that says that the service is not reached
-        (a gateway's 503, say).
+    def _answered(self, names: RouteNames, base: Lane, now: float, own: bool) -> None:
+        """Note that an attempt of the route with these names was answered, which ends an outage of its endpoint, whose
+        lane is `base`. `own`: the
+        endpoint itself answered, so that an outage of the attempt's route ends too; False for an answer that says that
+        the service is not reached (a gateway's 503, say).
         """
-        base = self.lane(caller.endpoint)
         base.traffic.answered_at = now
-        was_suspected = base.outage.lost_in_a_row > 0
-        if base.answered(now):
+        outage, holds = base.outage, self.holds(now)
+        was_suspected = outage.lost_in_a_row > 0
+        if not (was_suspected or holds or outage.in_vain or outage.since < _NEVER):
+            outage.answered_at = now
+        elif base.answered(now):
             self._look((base,), now)
             for other in _others_out(self._lanes, base):  # what took all of them down is probably over
                 other.time_probe(now, base)
         if was_suspected:
             self._watch()
-        if own and (self.suspects or self._lost_paths.rows or self.holds(now)):
-            self._own_answered(caller, now)
+        if own and (self.suspects or self._lost_paths.rows or holds):
+            self._own_answered(names, base.name[0], now)
 
-    def _own_answered(self, caller: Caller, now: float) -> None:
+    def _own_answered(self, names: RouteNames, endpoint: str, now: float) -> None:
         """Note that an attempt was answered by its endpoint itself, which ends the outages of the attempt's route and
         path.
         """
         if self._lost_paths.rows:
-            self._lost_paths.answered(_path_at(caller), now)
-        lane = self._find((caller.endpoint, caller.lost_route()))
+            self._lost_paths.answered(_path_at(endpoint, names), now)
+        lane = self._find((endpoint, names.lost))
         of_path: Lane | None = None
-        if self._tells_paths_apart() and caller.has_path():
-            of_path = self._find((caller.endpoint, caller.lost_path()))
+        if self._tells_paths_apart() and names.has_path:
+            of_path = self._find((endpoint, names.lost_path()))
         for each in (lane, of_path):
             if each is not None and (each.outage.lost_in_a_row or each.outage.since < _NEVER):
                 self.suspects -= each.outage.lost_in_a_row > 0
@@ -386,17 +394,18 @@ class Governor:
         self._watch()
 
     def _refused(
-        self, attempt: object, caller: Caller, ending: AttemptEnding, sent: float, now: float, cools: bool
+        self, attempt: object, caller: Caller, base: Lane, ending: AttemptEnding, sent: float, now: float, cools: bool
     ) -> None:
-        """Note that an attempt, sent at `sent`, was refused for want of capacity; `ending` says how. `cools`: its
-        answer asks callers to wait, so that the refusal does not cut the limit as well.
+        """Note that an attempt, sent at `sent`, was refused for want of capacity; `ending` says how. `base`: the
+        endpoint's lane; `cools`: its answer asks callers to wait, so that the refusal does not cut the limit as well.
         """
-        base = self.lane(caller.endpoint)
         lane = base
         if ending.throttled:
             lane = self.lane_of((caller.endpoint, caller.credential()))
-        usual = self.usual.of(caller.timed_route())
-        is_quick = ending.quick and (not usual or now - sent < usual)
+        is_quick = ending.quick
+        if is_quick:
+            usual = self.usual.of(caller.names.timed)
+            is_quick = not usual or now - sent < usual
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
         if cools:
@@ -405,8 +414,8 @@ class Governor:
             return
         lane.lasts = True
         held = _may_hold(lane, now)
-        lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
-        if held or _may_hold(lane, now):
+        began = lane.refused(sent, now, base.traffic.flying + 1, quick=is_quick, silent=not ending.quick)
+        if held or began:
             self._look((lane,), now)
         if not ending.quick:
             for other in self._in.get(attempt, ()):
@@ -435,27 +444,30 @@ class Governor:
         route and method, or of its path alone, but not of the whole endpoint. `ending` says how it ended; `base`: the
         endpoint's lane.
         """
-        lane = self.lane_of((caller.endpoint, caller.lost_route()))
-        outage, share = lane.outage, base.limit.evidence.share()
+        names = caller.names
+        lane = self.lane_of((caller.endpoint, names.lost))
+        outage, evidence = lane.outage, base.limit.evidence
         if now - outage.answered_at > ANSWERED_WITHIN:
-            outage.answered_at = max(outage.answered_at, self.usual.last_of_any(caller.timed_route()))
+            outage.answered_at = max(outage.answered_at, self.usual.last_of_any(names.timed))
         if self.watch is not None:
             self.watch.failed(lane, base.traffic.ended, ending.how)
         if ending.refused and not ending.quick:
             lane.limit.timed_out_at = base.limit.timed_out_at = now
         row, of_path = None, 0
-        if caller.has_path():
-            row = self._lost_paths.lost(_path_at(caller), ending.how, now)
+        if names.has_path:
+            row = self._lost_paths.lost(_path_at(caller.endpoint, names), ending.how, now)
             of_path = row.count
         was_suspected, held = outage.lost_in_a_row > 0, _may_hold(lane, now)
+        share = evidence.share() if was_suspected or of_path > 1 else 0.0  # one attempt is no row
         self.suspects += not was_suspected
-        if lane.lost(now, share, False, of_path):
+        began = lane.lost(now, share, False, of_path)
+        if began:
             self._end_paths(caller, now)
-        elif row is not None and outage.since == _NEVER and is_row(row.count, now - row.since, share):
+        elif row is not None and outage.since == _NEVER and is_row(of_path, now - row.since, share):
             self._path_lost(caller, row, now, base)
         if not was_suspected:
             self._watch()
-        if held or _may_hold(lane, now):
+        if held or began:
             self._look((lane,), now)
 
     def _path_lost(self, caller: Caller, row: LostPath, now: float, base: Lane) -> None:
@@ -463,10 +475,10 @@ class Governor:
         the path's latest attempts, which all ended without an answer; `base`: the endpoint's lane. If that lane's limit
         began after the first of them, and other paths have answered since, these failures were its cause, and it ends.
         """
-        answered_at = self.usual.last(caller.timed_route())
+        answered_at = self.usual.last(caller.names.timed)
         if now - answered_at > ANSWERED_WITHIN:
             return
-        lane = self.lane_of((caller.endpoint, caller.lost_path()))
+        lane = self.lane_of((caller.endpoint, caller.names.lost_path()))
         if lane.outage.is_on:
             return
         if self.watch is not None:
@@ -482,7 +494,7 @@ class Governor:
 
     def _end_paths(self, caller: Caller, now: float) -> None:
         """End the outages of single paths of this route and method, since an outage of all of them has begun."""
-        every = caller.lost_route() + b" "
+        every = caller.names.lost + b" "
         ended = []
         for (endpoint, group), lane in self._lanes.items():
             if endpoint == caller.endpoint and group.startswith(every) and lane.outage.is_on:
@@ -666,9 +678,10 @@ class Governor:
         """The names of all lanes that this call may belong to, also of those that are not kept now. Its credential is
         hashed only if any lane is for a credential.
         """
-        groups = [caller.lost_route(), ALL_CALLERS]
-        if self._tells_paths_apart() and caller.has_path():
-            groups.insert(0, caller.lost_path())
+        names = caller.names
+        groups = [names.lost, ALL_CALLERS]
+        if self._tells_paths_apart() and names.has_path:
+            groups.insert(0, names.lost_path())
         if self._tells_credentials_apart():
             groups.insert(0, caller.credential())
         places = ("",) if not caller.endpoint else (caller.endpoint, "")
@@ -829,6 +842,27 @@ def _is_out(lane: Lane | None) -> bool:
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
 
 
+def _has_lost(governor: Governor, base: Lane) -> bool:
+    """Whether the latest attempts ended without an answer: of any route or path, or of the endpoint whose lane is
+    `base`.
+    """
+    outage = base.outage
+    if governor.suspects or governor._lost_paths.rows or outage.lost_in_a_row:
+        return True
+    return outage.since < _NEVER or outage.in_vain
+
+
+def _is_lost(governor: Governor, caller: Caller, base: Lane) -> bool:
+    """Whether this call's endpoint, whose lane is `base`, its route or its path has an outage now, or had one that held
+    calls until they had to be refused and has not answered since. Failures then say nothing about the upstream's
+    capacity.
+    """
+    endpoint, names = caller.endpoint, caller.names
+    if _is_out(base) or _is_out(governor._find((endpoint, names.lost))):
+        return True
+    return governor._tells_paths_apart() and _is_out(governor._find((endpoint, names.lost_path())))
+
+
 def _was_never_there(lane: Lane, now: float) -> bool:
     """Whether the lane's endpoint, to which an attempt could not connect, has not answered within the last ten minutes:
     a wrong port, say. Waiting does not help its calls.
@@ -836,11 +870,11 @@ def _was_never_there(lane: Lane, now: float) -> bool:
     return now - max(lane.outage.answered_at, lane.traffic.answered_at) > ANSWERED_WITHIN
 
 
-def _path_at(caller: Caller) -> str:
-    """The key under which a caller's path is kept: its endpoint, if there are several, and its route with the path's
+def _path_at(endpoint: str, names: RouteNames) -> str:
+    """The key under which a path is kept: the endpoint, if there are several, and the route with the path's
     beginning.
     """
-    return f"{caller.endpoint} {caller.timed_route()}" if caller.endpoint else caller.timed_route()
+    return f"{endpoint} {names.timed}" if endpoint else names.timed
 
 
 def _others_out(lanes: dict[Name, Lane], base: Lane) -> list[Lane]:

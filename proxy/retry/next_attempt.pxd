@@ -6,6 +6,7 @@ from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
 from proxy.retry.environment cimport Env
 from proxy.retry.facts cimport Failure, Request
+from proxy.retry.route_names cimport RouteNames, names_of
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Next
 from proxy.retry.value_bases cimport PolicyBase, PushbackPolicyBase
@@ -23,6 +24,7 @@ cdef class NextAttempt:
     cdef public bint cools
     cdef public bint governs
     cdef public Caller _caller
+    cdef public RouteNames _names
     cdef public object estimate
     cdef public object paid
     cdef public object app_paid
@@ -37,6 +39,7 @@ cdef class NextAttempt:
     cpdef Admission gates(self)
     @cython.locals(request=Request, policy=PolicyBase, caller=Caller)
     cpdef Caller caller(self)
+    cpdef RouteNames names(self)
     @cython.locals(rules=PushbackPolicyBase)
     cdef bint _may_wait_ahead(self) except -1
     @cython.locals(caller=Caller)

@@ -20,6 +20,7 @@ from proxy.retry.limit_account import price_of
 from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
+from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State
 from proxy.retry.token_bucket import REJECTED
@@ -47,6 +48,7 @@ class NextAttempt:
 
     __slots__ = (
         "_caller",
+        "_names",
         "admission",
         "alarm",
         "app_paid",
@@ -79,6 +81,7 @@ class NextAttempt:
         self.alarm = alarm
         self.cools = False
         self._caller: Caller | None = None
+        self._names: RouteNames | None = None
         self.governs = False
         self.paid: float | None = None
         self.app_paid: float | None = None
@@ -121,12 +124,19 @@ class NextAttempt:
         if caller is None:
             request, policy = self.request, self.policy
             caller = self._caller = Caller(request, self.scope.caller(request), policy.route)
+            self._names = caller.names
             if self.governs and request.method != "CONNECT":  # a tunnel's end says nothing of the calls in it
                 caller.limits = policy.limit is not None
                 caller.outages = policy.outage == "hold"
             caller.ahead = self._may_wait_ahead()
         caller.cools = self.cools
         return caller
+
+    def names(self) -> RouteNames:
+        """The names of the call's route, looked up when they are needed."""
+        if self._names is None:
+            self._names = names_of(self.policy.route, self.request)
+        return self._names
 
     def _may_wait_ahead(self) -> bool:
         """Whether the call may wait until it fits into the limits that answers reported, unlike hedged calls."""
@@ -267,7 +277,7 @@ class NextAttempt:
         """
         if gate not in _GIVE_TOKENS or self.policy.limit is None or not self.governs:
             return 0.0
-        return self.scope.governor.usual.of_alone(self.caller().timed_route())
+        return self.scope.governor.usual.of_alone(self.caller().names.timed)
 
     def _hold(
         self, payment: Payment, gate: str, at: float, now: float, deadline: float | None

@@ -17,14 +17,14 @@ def caller(method: str, path: str, fields: MappingFields = NO_FIELDS) -> Caller:
 
 
 def test_calls_of_a_route_and_method_are_lost_together() -> None:
-    assert caller("POST", "/a").lost_route() == caller("POST", "/b").lost_route()
-    assert caller("POST", "/a").lost_route() != caller("GET", "/a").lost_route()
+    assert caller("POST", "/a").names.lost == caller("POST", "/b").names.lost
+    assert caller("POST", "/a").names.lost != caller("GET", "/a").names.lost
 
 
 def test_calls_of_a_grpc_method_are_lost_together() -> None:
-    assert caller("POST", "/s/A", GRPC).lost_route() != caller("POST", "/s/B", GRPC).lost_route()
-    assert caller("POST", "/s/A", GRPC).lost_route() == caller("POST", "/s/A", GRPC).lost_route()
-    assert caller("GET", "/s/A", GRPC).lost_route() == caller("GET", "/s/B", GRPC).lost_route()  # gRPC is POST alone
+    assert caller("POST", "/s/A", GRPC).names.lost != caller("POST", "/s/B", GRPC).names.lost
+    assert caller("POST", "/s/A", GRPC).names.lost == caller("POST", "/s/A", GRPC).names.lost
+    assert caller("GET", "/s/A", GRPC).names.lost == caller("GET", "/s/B", GRPC).names.lost  # gRPC is POST alone
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_calls_of_a_grpc_method_are_lost_together() -> None:
 )
 def test_a_path_is_told_apart_where_there_is_one(method: str, path: str, fields: MappingFields, has_path: bool) -> None:
     one = caller(method, path, fields)
-    assert one.has_path() is has_path
-    assert (one.lost_path() != one.lost_route()) is has_path
+    assert one.names.has_path is has_path
+    assert (one.names.lost_path() != one.names.lost) is has_path
 
 
 def test_the_kinds_of_names_are_told_apart() -> None:
     one = caller("GET", "/a", MappingFields([("authorization", "Bearer x")]))
-    names = {"route": one.lost_route(), "path": one.lost_path(), "credential": one.credential()}
+    names = {"route": one.names.lost, "path": one.names.lost_path(), "credential": one.credential()}
     assert names["route"].startswith(ROUTE)
     assert [kind for kind, name in names.items() if is_credentials(("", name))] == ["credential"]
     assert [kind for kind, name in names.items() if is_paths(("", name))] == ["path"]

@@ -102,7 +102,7 @@ def test_an_outage_of_a_route_names_its_callers() -> None:
     for number in range(6):
         scope.fails(TIMED_OUT, 3.0 + number * 0.1, path=f"/x/{number}")
     began = next(change for change in scope.changes if change.event == "outage_began")
-    assert began.group == scope.caller().lost_route() != scope.caller("POST").lost_route()
+    assert began.group == scope.caller().names.lost != scope.caller("POST").names.lost
     assert began.ended == (("attempt_timeout", 5),)
 
 
@@ -115,7 +115,7 @@ def test_an_outage_of_one_path_names_its_callers_and_holds_no_others() -> None:
         scope.fails(UNAVAILABLE, 3.05 + number * 0.1)
     began, out, over = scope.changes
     assert (began.event, out.event, over.event) == ("limit_began", "outage_began", "limit_over")
-    assert out.group == scope.caller().lost_path() != scope.caller(path="/y").lost_path()
+    assert out.group == scope.caller().names.lost_path() != scope.caller(path="/y").names.lost_path()
     assert out.ended == (("503", 5),)
     governor = scope.governor
     assert governor.ask(Waiting(), scope.caller(path="/y"), 3.5) == (3.5, "")
@@ -146,7 +146,7 @@ def test_the_outage_of_a_route_ends_those_of_its_paths() -> None:
         scope.fails(TIMED_OUT, 3.0 + number * 0.1)
     scope.fails(TIMED_OUT, 3.6, path="/y")
     told = [(change.event, change.group) for change in scope.changes if "outage" in change.event]
-    path, route = scope.caller().lost_path(), scope.caller().lost_route()
+    path, route = scope.caller().names.lost_path(), scope.caller().names.lost
     assert told == [("outage_began", path), ("outage_over", path), ("outage_began", route)]
 
 

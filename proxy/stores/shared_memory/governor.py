@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS
-from proxy.retry.facts import Fields, Request
 from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
+from proxy.retry.route_names import RouteNames
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.records import Record, digest
 from proxy.stores.shared_memory.scope import SharedScope
@@ -79,14 +79,13 @@ class SharedGovernor(Governor):
     def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
         if self.holds(now):  # what is known here may be old: an answer is of use to all workers
             self._landed(attempt, caller, sent, now, well=True)
-            self._answered(caller, now, own=True)
+            self._answered(caller.names, self.lane(caller.endpoint), now, own=True)
         else:
             super().answered_well(attempt, caller, sent, now)
-            self._tell(caller.endpoint, now)
 
-    def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
-        super().answered_undecided(route, request, fields, sent, now)
-        self._tell("", now)
+    def answered_freely(self, names: RouteNames, endpoint: str, sent: float, now: float) -> None:
+        super().answered_freely(names, endpoint, sent, now)
+        self._tell(endpoint, now)
 
     def _tell(self, endpoint: str, now: float) -> None:
         """Note in shared memory, for the other workers, that attempts to this endpoint are answered, at most once a

@@ -1,0 +1,53 @@
+"""The names under which a governor keeps the calls of one route: among the usual times of answers, and for outages."""
+
+from __future__ import annotations
+
+from proxy.retry.facts import Request
+from proxy.retry.usual_times import timed_route
+
+#: The beginning of the name of a route's callers.
+ROUTE = b"route "
+#: The names that were made last, and the most that are kept.
+_NAMES: dict[str, RouteNames] = {}
+_MOST = 256
+
+
+class RouteNames:
+    """The names of the calls of one route and method which share the path's beginning. `route`: the route's label;
+    `timed`: the key among the usual times of answers (`proxy.retry.usual_times`); `lost`: the group of callers for an
+    outage of the route and method (for gRPC: of the gRPC method); `has_path`: an outage can concern the path alone,
+    since the requests have one, and are no gRPC calls.
+    """
+
+    __slots__ = ("has_path", "lost", "route", "timed")
+
+    def __init__(self, route: str, timed: str, lost: bytes, has_path: bool) -> None:
+        self.route = route
+        self.timed = timed
+        self.lost = lost
+        self.has_path = has_path
+
+    def lost_path(self) -> bytes:
+        """The group of callers for an outage of one path: those of the same route, method and path, of which only the
+        first two segments count. It is `lost` if no outage can concern the path alone.
+        """
+        return group_of(self.timed) if self.has_path else self.lost
+
+
+def names_of(route: str, request: Request) -> RouteNames:
+    """The names of this request's calls. `route`: the label of its route. Calls share them, up to a bound."""
+    timed, method = timed_route(route, request), request.method
+    is_grpc = method == "POST" and request.is_grpc
+    key = f"{timed} gRPC" if is_grpc else timed
+    names = _NAMES.get(key)
+    if names is None:
+        if len(_NAMES) >= _MOST:
+            _NAMES.clear()
+        lost = group_of(f"{route} {request.path if is_grpc else method}")
+        names = _NAMES[key] = RouteNames(route, timed, lost, request.path.startswith("/") and not is_grpc)
+    return names
+
+
+def group_of(what: str) -> bytes:
+    """The name of the group of callers of a route that ask for the same."""
+    return ROUTE + what.encode("utf-8", "surrogateescape")
