@@ -1,6 +1,9 @@
+cimport cython
+
 from proxy.retry.facts cimport Reply
 from proxy.transport.clock cimport monotonic
 from proxy.transport.origins cimport Origin
+from proxy.transport.replay_buffer cimport Replay
 from proxy.transport.streams cimport Listener
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
@@ -31,7 +34,7 @@ cdef class Attempt(Listener):
     cdef public object stream
     cdef public str protocol
     cdef public object task
-    cdef public object replay
+    cdef public Replay replay
     cdef public long long cursor
     cdef public object sent_at
     cdef public object sent_on
@@ -44,7 +47,10 @@ cdef class Attempt(Listener):
     cdef public double arrived
     cdef public Py_ssize_t limit
 
-    cpdef send(self, stream, prepared, replay, double now)
+    @cython.locals(body=bytes, end=bint)
+    cpdef send(self, stream, prepared, Replay replay, double now)
+    @cython.locals(replay=Replay, piece=bytes)
+    cpdef pump(self)
     cpdef hold(self)
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1

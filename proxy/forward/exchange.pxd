@@ -10,6 +10,7 @@ from proxy.forward.sending cimport Sender
 from proxy.forward.streams cimport ConnectionStream
 from proxy.forward.timers cimport Alarm
 from proxy.forward.undecided cimport Undecided
+from proxy.forward.upload cimport Upload
 from proxy.forward.whole_look cimport look_at
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
@@ -31,7 +32,7 @@ cdef class Exchange(AttemptOwner):
     cdef public Decider call
     cdef public bint decided
     cdef public Plan plan
-    cdef public object upload
+    cdef public Upload upload
     cdef public object journey
     cdef public bint over
     cdef public double due
@@ -56,6 +57,12 @@ cdef class Exchange(AttemptOwner):
     @cython.locals(attempt=Attempt, record=CallRecord, direct=ConnectionStream)
     cpdef finish(self, outcome, double now)
     cdef _note_sent(self, Attempt attempt)
+    cpdef app_data(self, bytes data)
+    cpdef app_ended(self, trailers)
+    @cython.locals(attempt=Attempt)
+    cdef _pump(self, Upload upload)
+    @cython.locals(attempt=Attempt)
+    cpdef _settle(self, Upload upload)
     cpdef due_by(self, double at)
     cpdef wake_at(self, double at)
     cpdef _ring(self, double now)

@@ -184,7 +184,7 @@ class Exchange(AttemptOwner):
         call, upload = self._decide(), self.upload
         actions: Actions = ()
         if upload is not None and awaits_body(self.plan, upload):
-            upload.settle(())
+            upload.settle({})
         else:
             actions = begin(call, self.plan, self._scope, body_of(self.upload, self.journey), upload, now)
         self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
@@ -706,10 +706,13 @@ class Exchange(AttemptOwner):
         """Read more of the request's body from the app, or pause the app if sending does not keep up and the buffer is
         full.
         """
-        if upload.overfull and any(attempt.stream is not None for attempt in self.flights.values()):
-            self._lose(upload)
+        if upload.overfull:
+            for attempt in self.flights.values():
+                if attempt.stream is not None:
+                    self._lose(upload)
+                    break
         if not self.over:
-            upload.settle(self.flights.values())
+            upload.settle(self.flights)
 
     def _lose(self, upload: Upload) -> None:
         """Stop keeping the request's body for further attempts, since it has outgrown its buffer: only the attempts in
@@ -725,9 +728,10 @@ class Exchange(AttemptOwner):
 
     def _note_sent(self, attempt: Attempt) -> None:
         """Start the timeouts `attempt` and `first_byte`, if this attempt has sent the last byte of its request."""
-        sent_at, timeouts = attempt.sent_at, self.plan.policy.timeouts
+        sent_at = attempt.sent_at
         if sent_at is None:
             return
+        timeouts = self.plan.policy.timeouts
         if timeouts.attempt is not None:
             self.due_by(sent_at + timeouts.attempt)
         if timeouts.first_byte is not None:
@@ -808,7 +812,7 @@ def _launch(exchange: Exchange, action: Launch, now: float) -> None:
     """Send the attempt that the action describes."""
     attempt = exchange.sender.launch(action, now)
     if exchange.upload is not None and attempt.task is not None:
-        exchange.upload.settle(exchange.flights.values())
+        exchange.upload.settle(exchange.flights)
 
 
 def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
@@ -894,7 +898,7 @@ def _wake_at(exchange: Exchange, action: WakeAt, now: float) -> None:
     """
     exchange.wake_at(action.at)
     if exchange.upload is not None and not exchange.over:
-        exchange.upload.settle(exchange.flights.values())
+        exchange.upload.settle(exchange.flights)
 
 
 def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:

@@ -8,8 +8,6 @@ they have used it, the rest of a body waits for the next attempt, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from proxy.forward.attempt import HOLDING, Attempt
 from proxy.forward.streams import AppStream
 from proxy.transport.connection import HIGH_WATER
@@ -56,20 +54,25 @@ class Upload:
         self.replay.lose()
         return True
 
-    def settle(self, flights: Collection[Attempt]) -> None:
+    def settle(self, flights: dict[int, Attempt]) -> None:
         """Read more of the body from the app as long as the attempts `flights` keep up with sending it, or unsent bytes
         can be kept; else pause the app. Free the bytes that no attempt has to send any more.
         """
         replay = self.replay
-        cursors = [each.cursor for each in flights if each.stream is not None or each.task is not None]
+        furthest_behind = replay.end
+        waits, streams = True, False
+        for each in flights.values():
+            if each.stream is not None or each.task is not None:
+                furthest_behind = min(furthest_behind, each.cursor)
+            streams = streams or each.stream is not None
+            waits = waits and each.state is HOLDING
         if replay.lost:
-            replay.forget(min(cursors, default=replay.end))
-        waits = all(each.state is HOLDING for each in flights)
+            replay.forget(furthest_behind)
         replay.wait(waits)
         if replay.done:
             return
-        if replay.lost or any(each.stream is not None for each in flights):
-            is_behind = bool(cursors) and replay.end - min(cursors) > HIGH_WATER
+        if replay.lost or streams:
+            is_behind = replay.end - furthest_behind > HIGH_WATER
         else:
             is_behind = self.overfull or not (replay.has_room_held(PIECE) if waits else replay.has_room(PIECE))
         if is_behind:

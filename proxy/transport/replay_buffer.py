@@ -10,9 +10,7 @@ Small pieces are joined, so that a body that arrives in drips takes no more memo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from proxy.wire.head import Trailers
 
@@ -22,16 +20,18 @@ SMALL = 4096
 PIECE = 256 * 1024
 
 
-@dataclass(slots=True)
 class ReplayStore:
     """The limits of one worker's replay buffers, in bytes: `per_request` for one body, `total` for all. `used`: the
     bytes that are kept now; `held`: those of them that belong to calls that wait without an attempt in flight.
     """
 
-    per_request: int
-    total: int
-    used: int = 0
-    held: int = 0
+    __slots__ = ("held", "per_request", "total", "used")
+
+    def __init__(self, per_request: int, total: int) -> None:
+        self.per_request = per_request
+        self.total = total
+        self.used = 0
+        self.held = 0
 
 
 class Replay:
@@ -44,7 +44,7 @@ class Replay:
 
     def __init__(self, store: ReplayStore, *, done: bool = False) -> None:
         self._store = store
-        self._chunks: deque[bytes] = deque()
+        self._chunks: list[bytes] = []
         self._base = 0  # the cursor of the first byte that is still kept
         self._taken = 0  # bytes charged to the store
         self._waits = False  # they count as held, too
@@ -98,6 +98,8 @@ class Replay:
         skip = cursor - self._base
         if skip < 0:
             raise LookupError(f"the body's bytes before {self._base} are gone, and {cursor} is asked for")
+        if self._chunks and cursor == self.end - len(self._chunks[-1]):
+            return self._chunks[-1]  # nearly always: what has just come
         pieces: list[bytes] = []
         size = 0
         for chunk in self._chunks:
@@ -122,8 +124,13 @@ class Replay:
 
     def forget(self, cursor: int) -> None:
         """Free the bytes before the cursor, which every attempt has sent. Only for a lost body."""
-        while self._chunks and self._base + len(self._chunks[0]) <= cursor:
-            self._base += len(self._chunks.popleft())
+        sent = 0
+        for chunk in self._chunks:
+            if self._base + len(chunk) > cursor:
+                break
+            self._base += len(chunk)
+            sent += 1
+        del self._chunks[:sent]
 
     def close(self) -> None:
         """Free the body: its call is over."""
