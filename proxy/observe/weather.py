@@ -112,7 +112,7 @@ def _seen(upstream: str, scope: str, lane: Lane, now: float) -> LaneWeather:
         held=len(lane.queue),
         limit=limit,
         pace=lane.limit.pace.rate if limit < NO_LIMIT else 0.0,
-        under_way=lane.in_use(),
+        under_way=lane.places.in_use(),
         is_shared=lane.is_shared,
         limited_since=lane.limit.begun if limit < NO_LIMIT else NO_LIMIT,
         out_since=lane.outage.since if is_out else NO_LIMIT,

@@ -297,7 +297,7 @@ class Admission:
         if self.app is None:
             return True
         lanes = [lane for lane in self.scope.governor.lanes() if not lane.is_ahead]
-        newest = newest_below({each: came for lane in lanes for each, came in lane.queue.items()}, self.app.rank)
+        newest = newest_below({each: came for lane in lanes for each, came in lane.queue.calls.items()}, self.app.rank)
         if not isinstance(newest, Admission):
             return True
         newest.oust("limit")

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from proxy.retry.caller import Caller
-from proxy.retry.fair_order import app_of, take_place
+from proxy.retry.fair_order import app_of
 from proxy.retry.lane import Lane
 from proxy.retry.limit_account import ONE, UNIT_INDEX, Account, Price
 from proxy.retry.limit_fields import ReportedLimit
@@ -51,20 +51,20 @@ class AheadLane(Lane):
         infinity if the lane moves the call's alarm when its turn comes (`retime`). `retries`, which other lanes need,
         is not used.
         """
-        if waiter in self._due.admitted:
+        if waiter in self.due.admitted:
             return now
         if waiter not in self.queue:
             if not self.queue and self._account.wait(_price_of(waiter), now, self._promised()) <= 0:
                 return now
-            self.queue[waiter] = now
+            self.queue.join(waiter, now)
             if app_of(waiter) is not None:
-                self.order = take_place(self.order, self.queue)
+                self.queue.arrange(False, now, None)
         if not self.limit.is_on:
             self.limit.return_slowly(now)
         self.release(now, asking=waiter)
-        if waiter in self._due.admitted:
+        if waiter in self.due.admitted:
             return now
-        return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
+        return self._next(now) if waiter is self.queue.first() else _NEVER
 
     def holds(self, now: float) -> str:
         """The reason for which calls are held now: "ahead", or "" if none are."""
@@ -88,7 +88,7 @@ class AheadLane(Lane):
     def return_slowly(self, now: float) -> None:
         """Begin the slow start again: with one call, whose answer says what is left."""
         self.limit.return_slowly(now)
-        self._forget_places()
+        self.places.forget()
 
     def _release(self, now: float, asking: Waiter | None) -> None:
         if now >= self._reset_at:
@@ -114,7 +114,7 @@ class AheadLane(Lane):
     def _promised(self) -> Price:
         """The sum of the prices of the calls that the lane has let go, and whose attempts are not sent yet."""
         promised: Price = (0.0, 0.0, 0.0, 0.0)
-        for waiter in self._due.admitted:
+        for waiter in self.due.admitted:
             promised = _sum(promised, _price_of(waiter))
         return promised
 

@@ -110,7 +110,7 @@ class Governor:
         """Hold no call from now on, because the process ends: those that are held ask again at once, and are sent."""
         self.holds_none = True
         for lane in self.lanes():
-            for waiter in list(lane):
+            for waiter in list(lane.queue):
                 self.leave(waiter, now)
                 waiter.retime(now)
 
@@ -173,8 +173,8 @@ class Governor:
                 if holds != "outage":
                     wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
                 else:
-                    is_probe = lane.may_probe and not lane.queue and now >= lane.until and lane.outage.is_due(now)
-                    wait = max(wait, _PROBED_AFTER if is_probe else _OUT + lane.ahead_of(waiter))
+                    is_probe = lane.fleet.may_probe and not lane.queue and now >= lane.until and lane.outage.is_due(now)
+                    wait = max(wait, _PROBED_AFTER if is_probe else _OUT + lane.queue.ahead_of(waiter))
         if self.ahead is not None and caller.ahead:
             wait = max(wait, self.ahead.wait((endpoint, caller.credential()), waiter, now))
         caller.endpoint = before
@@ -548,7 +548,7 @@ class Governor:
         self._look((lane,), now)
         everybody = self._find((name[0], ALL_CALLERS))
         if everybody is not None and everybody is not lane and lane.until > before:
-            for waiter in everybody:
+            for waiter in everybody.queue:
                 waiter.retime(now)
         if self.fleet is not None and (began or lane.until > before):
             self.fleet.began(name, status, delay, sent=sent, now=now)
@@ -626,7 +626,7 @@ class Governor:
         """
         for lane in self._in.get(waiter, ()):
             if lane.outage.is_on and lane.outage.is_late(now + STEP, hold):
-                lane.held_in_vain(now)
+                lane.change(lane.outage.held_in_vain, now)
         self._look(self._in.get(waiter, ()), now)
 
     def seconds_left(self, now: float) -> float:
@@ -780,9 +780,8 @@ class Governor:
             self.fleet.forget(name)
         if lane.outage.is_suspected:
             self.suspects -= 1
-        held = list(lane)
-        lane.queue.clear()
-        lane.elsewhere = False
+        held = lane.queue.take_all()
+        lane.fleet.elsewhere = False
         self._holding.discard(lane)
         for waiter in held:
             waiter.retime(lane.until)
@@ -800,7 +799,7 @@ class Governor:
                 watch.look(lane, lane.traffic.ended, now)
             self._latest = max(self._latest, lane.until)
             limited = lane.limit.most < _NEVER and lane.outlasts
-            if limited or lane.queue or lane.elsewhere or lane.outage.since < _NEVER:
+            if limited or lane.queue or lane.fleet.elsewhere or lane.outage.since < _NEVER:
                 holding.add(lane)
             elif held:
                 holding.discard(lane)
@@ -830,7 +829,7 @@ def _applies(holds: str, caller: Caller) -> bool:
 
 def _may_hold(lane: Lane, now: float) -> bool:
     """Whether anything of this lane may hold calls: a delay, a limit, an outage, or calls that wait."""
-    if now < lane.until or lane.elsewhere or lane.queue:
+    if now < lane.until or lane.fleet.elsewhere or lane.queue:
         return True
     return lane.limit.most < _NEVER or lane.outage.since < _NEVER
 

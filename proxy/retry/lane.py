@@ -20,15 +20,16 @@ has no place (`proxy.retry.due_calls`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from proxy.retry.due_calls import DueCalls
-from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
-from proxy.retry.fleet_lane import FleetLane
+from proxy.retry.fair_order import app_of
+from proxy.retry.fleet_part import FleetPart
+from proxy.retry.lane_places import LanePlaces
+from proxy.retry.lane_queue import LaneQueue
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
-from proxy.retry.queue_walk import QueueWalks
 from proxy.retry.starter import Starter
 from proxy.retry.traffic import Traffic
 from proxy.retry.waiter import Waiter
@@ -46,13 +47,10 @@ class Lane:
     seconds on the callers' clock.
 
     `delay`: the seconds that the upstream asked callers to wait, in an answer with `status` that came at `begun`;
-    `until`: when that delay is over. `traffic`: the count of the endpoint's attempts. `queue`: the held calls in order
-    of arrival, each with the time from which it waits. `lasts`: the limit may stay in force while no call waits
-    (`concurrency: auto`). `share`: how many places of a slow start this process may have, infinity if no other machine
-    shares them; `elsewhere`: another machine holds calls, as far as is known. `fleet`: the link that shares limit and
-    outage with other machines, None if there is none; `limit_share`: how many places this process may have of a limit
-    that began for want of capacity; `limited_elsewhere`: other machines need that limit; `may_probe`: no other machine
-    sends the probes of an outage.
+    `until`: when that delay is over. `traffic`: the count of the endpoint's attempts. `queue`: the held calls. `lasts`:
+    the limit may stay in force while no call waits (`concurrency: auto`). `places`: who is counted under the limit.
+    `due`: the calls whose turn has come, and which are not sent yet. `fleet`: this process's part of what machines
+    share of the lane.
     """
 
     #: Whether it is the lane of all workers, rather than of this process alone.
@@ -60,9 +58,8 @@ class Lane:
     #: Whether its calls wait for what answers say is left of the upstream's limits (`proxy.retry.ahead`).
     is_ahead = False
     __slots__ = (
-        "_before", "_due", "_starter", "_taken", "_walks", "_well", "begun", "delay", "elsewhere", "fleet", "lasts",
-        "limit", "limit_share", "limited_elsewhere", "may_probe", "name", "order", "outage", "queue", "share", "status",
-        "traffic", "until", "usual_time",
+        "_starter", "_well", "begun", "delay", "due", "fleet", "lasts", "limit", "name", "outage", "places", "queue",
+        "status", "traffic", "until", "usual_time",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -76,20 +73,12 @@ class Lane:
         self.outage = Outage()
         self.lasts = False
         self.usual_time = 0.0  # the usual time of an answer; 0 if none is known
-        self.share = _NEVER
-        self.elsewhere = False
-        self.fleet: FleetLane | None = None
-        self.limit_share = _NEVER
-        self.limited_elsewhere = False
-        self.may_probe = True
-        self.queue: dict[Waiter, float] = {}
-        self.order: FairOrder | None = None  # of the calls of several apps
-        self._due = DueCalls()  # calls whose turn has come, and which are not sent yet
-        self._taken: dict[object, float] = {}  # who has a place (a call, then its attempt), and since when
-        self._before = 0  # attempts under way from before the limit began, which have no place
+        self.fleet = FleetPart()
+        self.queue = LaneQueue()
+        self.places = LanePlaces()
+        self.due = DueCalls()
         self._well = -_NEVER  # when a call was served last, or the first cooldown began
         self._starter = Starter()  # the call that has the first place once the delay is over
-        self._walks = QueueWalks()
 
     # -- what holds calls -------------------------------------------------------------------------------------------
 
@@ -102,40 +91,39 @@ class Lane:
         if delay <= 0:
             return False
         new = self._begin(status, delay, sent, now)
-        if new and self.share < _NEVER:
-            self.share, self.elsewhere = max(1.0, self.share // 2), True  # until the fleet reports who was first
         if new:
+            self.fleet.cooldown_began()
             self._starter.named_until = now + delay
         if now + delay > self.until:
             self.until, self.delay = now + delay, delay
             # calls whose turn had come, but which are not sent yet, are held once more, before all others
-            back = self._due.take_all()
+            back = self.due.take_all()
             for waiter in back:
-                self._vacate(waiter)
-            self.queue = {**dict.fromkeys(back, now), **self.queue}
+                self.places.vacate(waiter)
+            self.queue.put_first(back, now)
         retime_all(self.queue, now)
         return new
 
     def _begin(self, status: int, delay: float, sent: float, now: float) -> bool:
         limit = self.limit
-        is_own = self.share < _NEVER and limit.is_on and not limit.returns  # the fleet gives the first place once
+        is_own = self.fleet.share < _NEVER and limit.is_on and not limit.returns  # the fleet gives the first place once
         is_first = self.is_over(now) or not (limit.is_on or now < self.until)
         if not is_first and sent <= self.begun:
             return False
         if now > self.until + self.place_seconds:
             self._well = now
-        if self.share == _NEVER:  # machines that share their places make no test
+        if self.fleet.share == _NEVER:  # machines that share their places make no test
             limit.test_delays(now + delay, now, is_first=is_first)
         if is_first or is_own:
             limit.return_slowly(now)
-            self._forget_places()
+            self.places.forget()
         else:
             limit.halve(now)
-        if self.share == _NEVER and limit.delays_by_chance(now):
+        if self.fleet.share == _NEVER and limit.delays_by_chance(now):
             limit.return_together(now)
         self.begun, self.status = now, status
         if self._starter.waiter is not None:
-            self._vacate(self._starter.waiter)
+            self.places.vacate(self._starter.waiter)
             self._starter.waiter = None
         return True
 
@@ -143,88 +131,25 @@ class Lane:
         """Note a delay (seconds) that an answer with this status asked of callers on another machine. After the delay,
         that machine sends the first call; this process sends none until the fleet gives it a share of the places.
         """
-        if self.start(delay, status, now, now) and self.share < _NEVER:
-            self.share = 0.0
+        if self.start(delay, status, now, now) and self.fleet.share < _NEVER:
+            self.fleet.share = 0.0
 
-    def allot(self, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-        """Set the number of places of a slow start in the whole fleet, and this process's `share` of them. Up to
-        `threshold` places, the number doubles with each round trip. `elsewhere`: whether another machine holds calls.
+    def change(self, operation: Callable[[], None], now: float) -> None:
+        """Carry out an operation on the lane, as one where processes share the lane: here, call `operation`."""
+        operation()
+
+    def count_before(self) -> None:
+        """Count the attempts that were under way when the limit began, which another process found: they hold no place
+        under it.
         """
-        self.elsewhere, self.share = elsewhere, share
-        limit = self.limit
-        if elsewhere and not limit.is_on and not self.outage.is_on:
-            limit.return_slowly(now)
-        if limit.is_on and limit.returns:
-            limit.set(max(1.0, places), threshold)
-        if now >= self.until:
-            self.release(now)
-
-    def go_alone(self, now: float) -> None:
-        """Use all places of the slow start in this process, because it has lost its connection to the fleet."""
-        self.allot(self.limit.most, _NEVER, self.limit.threshold, False, now)
-
-    def wanted(self) -> int:
-        """The number of the fleet's places that this process could use after a cooldown: those that it has, and one for
-        each call that waits here.
-        """
-        return len(self._taken) + len(self.queue) + bool(self._due.aside) if self.limit.returns else 0
-
-    def limit_elsewhere(
-        self, places: float, share: float, threshold: float, busy: bool, holds: bool, now: float
-    ) -> None:
-        """Take over the limit that the fleet shares, which began here or on another machine: `places` in the whole
-        fleet, of which this process may use `share`. Up to `threshold` places, the number doubles with each round trip.
-        `busy`: other machines need the limit too; `holds`: they hold calls under it.
-        """
-        limit = self.limit
-        if not limit.is_on:
-            limit.begin_elsewhere(max(1.0, places), threshold, now)
-            self.lasts = True
-            self._count_before()
-        limit.set(max(1.0, places), threshold)
-        self.limit_share, self.limited_elsewhere = share, busy
-        if holds:
-            limit.held_at = now
-        own = max(1.0, float(self.own_in_use()))
-        limit.part = min(1.0, max(1.0, share) / limit.most * max(own, float(self.in_use())) / own)
-        if now >= self.until:
-            self.release(now)
-
-    def _count_before(self) -> None:
-        """Count the attempts that were under way when the limit began (`_before`): they hold no place under it."""
-        self._before = max(0, self.traffic.flying - len(self._taken))
-
-    def outage_elsewhere(self, since: float, probed_at: float, may_probe: bool, now: float) -> None:
-        """Note an outage of the whole fleet since `since`, whose last probe ended at `probed_at`. `may_probe`: this
-        process sends the probes.
-        """
-        self.may_probe = may_probe
-        self.outage.goes_on(since, probed_at, now)
-        self.release(now)
-
-    def go_alone_in_weather(self, now: float) -> None:
-        """Go on with this process's share of the limit, and send probes without asking others, because the process has
-        lost its connection to the fleet.
-        """
-        limit, share = self.limit, self.limit_share
-        if limit.is_on and not limit.returns and share < _NEVER:
-            limit.set(max(1.0, min(limit.most, share)), max(1.0, min(limit.threshold, share)))
-        limit.part, self.limit_share = 1.0, _NEVER
-        self.limited_elsewhere, self.may_probe = False, True
-        if now >= self.until:
-            self.release(now)
-
-    @property
-    def _own_share(self) -> float:
-        """The number of places that this process may have; infinity if no other machine shares them."""
-        return self.share if self.limit.returns else self.limit_share
+        self.places.limit_began(self.traffic.flying)
 
     @property
     def outlasts(self) -> bool:
         """Whether the limit stays in force while no call waits; False for a limit that the fleet shares after a
         cooldown, which only lets held calls return.
         """
-        return self.lasts and not (self.limit.returns and self.share < _NEVER)
+        return self.lasts and not (self.limit.returns and self.fleet.share < _NEVER)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
         """Reserve the first place for the call whose answer began the cooldown, and whose retry is due at `due`
@@ -233,7 +158,7 @@ class Lane:
         """
         if self._starter.waiter is None and due <= self.until:
             self._starter.claim(waiter)
-            self._occupy(waiter, self.until)
+            self.places.occupy(waiter, self.until)
             self.limit.pace.sent(self.until, len(self.queue))
         return waiter is self._starter.waiter
 
@@ -247,14 +172,14 @@ class Lane:
         was_on = most < _NEVER
         limit.refused(sent, now, flying, quick=quick, silent=silent)
         if limit.most < _NEVER and not was_on:
-            self._before = max(0, flying - len(self._taken))
-            if self.fleet is not None:
-                self.fleet.limit_began(now)
+            self.places.limit_began(flying)
+            if self.fleet.link is not None:
+                self.fleet.link.limit_began(now)
             return True
         if was_on and limit.judge(now):
             self.end_limit(now)
-        elif limit.most < most and self.fleet is not None:
-            self.fleet.limit_cut(limit.most / most, sent, now)
+        elif limit.most < most and self.fleet.link is not None:
+            self.fleet.link.limit_cut(limit.most / most, sent, now)
         return False
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
@@ -269,8 +194,8 @@ class Lane:
         ended without an answer on this attempt's path. Returns whether an outage begins.
         """
         began = self.outage.lost(now, share, again, of_path)
-        if began and self.fleet is not None:
-            self.fleet.outage_began(now)
+        if began and self.fleet.link is not None:
+            self.fleet.link.outage_began(now)
         return began
 
     def begin_outage(self, now: float, since: float, row: int, answered_at: float) -> None:
@@ -304,12 +229,6 @@ class Lane:
         self.outage.probe_ended(now, lost=True)
         return True
 
-    def held_in_vain(self, now: float) -> None:
-        """Note that the outage held a call for as long as a call may be held: until an answer comes, no further outage
-        holds calls.
-        """
-        self.outage.held_in_vain()
-
     def late_wait(self, now: float, hold: float, *, retries: bool) -> float | None:
         """The seconds that a call may wait if it comes when the outage has lasted for more than `hold` seconds, the
         longest that a call is held; None if the outage is younger. `retries`: the call has made an attempt.
@@ -324,9 +243,9 @@ class Lane:
             return False
         self.begun = self._well = now
         self.limit.return_slowly(now, cooldown=False)
-        self._forget_places()
-        if self.fleet is not None:
-            self.fleet.outage_over(now)
+        self.places.forget()
+        if self.fleet.link is not None:
+            self.fleet.link.outage_over(now)
         self.release(now)
         return True
 
@@ -334,7 +253,7 @@ class Lane:
 
     def is_over(self, now: float) -> bool:
         """Whether nothing holds calls: no call waits, and none that came now would."""
-        if now < self.until or self.queue or self.elsewhere or self.outage.since < _NEVER:
+        if now < self.until or self.queue or self.fleet.elsewhere or self.outage.since < _NEVER:
             return False
         return self.limit.most == _NEVER or not self.outlasts
 
@@ -346,7 +265,7 @@ class Lane:
             if self.outage.is_known(now):
                 return "outage"
             self.outage.forget()
-        if now < self.until or self.elsewhere:
+        if now < self.until or self.fleet.elsewhere:
             return "cooldown"
         if self.limit.is_on and not self.queue:
             self._end_limit(now)  # it may be over since the last call came
@@ -363,54 +282,46 @@ class Lane:
         be moved when its turn comes. `retries`: the call has made an attempt; an outage does not delay it if no other
         call is held.
         """
-        if waiter in self._due.admitted:
+        if waiter in self.due.admitted:
             return now
         starter = self._starter
-        if waiter is starter.waiter and self.share >= 1 and starter.may_go(now, self.until):
+        if waiter is starter.waiter and self.fleet.share >= 1 and starter.may_go(now, self.until):
             starter.waiter = None  # its own attempt was given the delay in force, so it does not queue
-            self._due.admitted[waiter] = None
-            self._occupy(waiter, now)
+            self.due.admitted[waiter] = None
+            self.places.occupy(waiter, now)
             return now
         if self.outage.is_on and not self.outage.is_known(now):
             self.outage.forget()
-        if self.is_over(now) or (waiter in self._due.aside and self._takes_turn(waiter, now)):
+        if self.is_over(now) or (waiter in self.due.aside and self._takes_turn(waiter, now)):
             return now
         if waiter is starter.waiter:  # a longer delay was named meanwhile: the starter is held too, before the others
             starter.waiter = None
-            self._vacate(waiter)
-            self.queue = {waiter: now, **self.queue}
+            self.places.vacate(waiter)
+            self.queue.put_first((waiter,), now)
         elif waiter not in self.queue:
             if retries and self.outage.is_on and self.outage.probe is None and not self.queue and now >= self.until:
                 self.outage.probe_at = now
-            self.queue[waiter] = now
-            self._walks.joined(waiter)
+            self.queue.join(waiter, now)
             if self.limit.evidence.by_chance is not None:
                 self.limit.evidence.by_chance.came()
             if app_of(waiter) is not None:  # the first may be a probe that stays held
-                self._walks.end()
-                left = max(0.0, self.until - now)
-                self.order = take_place(
-                    self.order,
-                    self.queue,
-                    keep_first=self.outage.is_on,
-                    now=now,
-                    wait_of=partial(_wait_behind, left, self.limit, now, self._own_share),
-                )
+                left, share = max(0.0, self.until - now), self.fleet.places(self.limit.returns)
+                self.queue.arrange(self.outage.is_on, now, partial(_wait_behind, left, self.limit, now, share))
         self.release(now, asking=waiter)
-        if waiter in self._due.admitted:
+        if waiter in self.due.admitted:
             return now
-        if self.fleet is not None:
-            self.fleet.held(now)
-        return self._next(now) if waiter is next(iter(self.queue)) else _NEVER
+        if self.fleet.link is not None:
+            self.fleet.link.held(now)
+        return self._next(now) if waiter is self.queue.first() else _NEVER
 
     def step_aside(self, waiter: Waiter, now: float) -> None:
         """Take back the place that this call was given, because another gate holds the call. It keeps its turn: when it
         asks again, it goes before those in the queue. The probe of an outage stays what it is.
         """
-        if waiter not in self._due.admitted or waiter is self.outage.probe:
+        if waiter not in self.due.admitted or waiter is self.outage.probe:
             return
-        self._due.step_aside(waiter, now)
-        self._vacate(waiter)
+        self.due.step_aside(waiter, now)
+        self.places.vacate(waiter)
         self.limit.pace.not_sent()
         self.release(now)
 
@@ -419,28 +330,27 @@ class Lane:
         the queue; the others of them ask again, so that they leave the queue of the gate that held them.
         """
         if _has_place_now(self, now):
-            self._due.admitted[waiter] = None
-            self._occupy(waiter, now)
+            self.due.admitted[waiter] = None
+            self.places.occupy(waiter, now)
             self.limit.pace.sent(now, len(self.queue))
             return True
-        back = self._due.recall()
-        self._walks.end()
-        self.queue = {**dict.fromkeys(back, now), **self.queue}
+        back = self.due.recall()
+        self.queue.put_first(back, now)
         del back[waiter]
         retime_all(back, now)
         return False
 
     def admits(self, waiter: Waiter) -> bool:
         """Whether the waiter's turn has come, and it is not sent yet."""
-        return waiter in self._due
+        return waiter in self.due
 
     def has(self, waiter: Waiter) -> bool:
         """Whether the waiter is in the queue, has a place, or has stepped aside."""
-        return waiter in self.queue or waiter in self._taken or waiter in self._due
+        return waiter in self.queue or waiter in self.places.taken or waiter in self.due
 
     def put_first(self, waiter: Waiter, now: float) -> None:
         """Put a call at the head of the queue, because its attempt was a probe, and may be sent again."""
-        self.queue = {waiter: now, **self.queue}
+        self.queue.put_first((waiter,), now)
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
         """Note that the waiter's attempt is being sent. Returns whether it has a place."""
@@ -448,12 +358,10 @@ class Lane:
             self.outage.probes(attempt)
         if self._starter.waiter is waiter:  # it was due at the very end of the delay, so that nothing held it
             self._starter.waiter = None
-        if self._due.sent(waiter, now) and self.queue:
+        if self.due.sent(waiter, now) and self.queue:
             self.release(now)
-        since = self._taken.pop(waiter, None)
-        if since is None:
+        if not self.places.sent(waiter, attempt):
             return False
-        self._taken[attempt] = since
         by_chance = self.limit.evidence.by_chance
         if by_chance is not None:
             by_chance.sent(attempt, now)
@@ -481,8 +389,8 @@ class Lane:
                 self.limit.served(sent, now, ratio)
                 if self.limit.judge(now):
                     self.end_limit(now)
-                elif self.limit.most < most and self.fleet is not None:
-                    self.fleet.limit_cut(self.limit.most / most, sent, now)
+                elif self.limit.most < most and self.fleet.link is not None:
+                    self.fleet.link.limit_cut(self.limit.most / most, sent, now)
         if now >= self.until:
             self.release(now)
 
@@ -492,16 +400,10 @@ class Lane:
         """
         if attempt is self.outage.probe:
             self.outage.probe_ended(now, lost=False)
-        if attempt in self._taken:
-            self._vacate(attempt)
+        if attempt in self.places.taken:
+            self.places.vacate(attempt)
         elif sent <= self.limit.begun:  # else it had a place, which was freed when its head came
-            self._free_before()
-
-    def _free_before(self) -> None:
-        """Subtract one from the count of attempts under way that were sent before the limit began: an attempt that
-        holds no place has ended, and was probably one of them.
-        """
-        self._before = max(0, self._before - 1)
+            self.places.free_before()
 
     def leave(self, waiter: Waiter, now: float) -> None:
         """Remove the waiter, which sends nothing, and free its place in the queue or among the attempts."""
@@ -509,10 +411,9 @@ class Lane:
             self._starter.waiter = None
         if waiter is self.outage.probe:
             self.outage.probe_ended(now, lost=False)
-        if self.queue.pop(waiter, None) is not None:
-            self._walks.left(waiter)
-        self._due.leave(waiter)
-        self._vacate(waiter)
+        self.queue.leave(waiter)
+        self.due.leave(waiter)
+        self.places.vacate(waiter)
         self.release(now)
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
@@ -529,24 +430,13 @@ class Lane:
         idle = now - self._well if self.begun > self._well else 0.0
         if idle < _IN_VAIN:
             idle = 0.0
-        ahead = self.ahead_of(waiter)
+        ahead = self.queue.ahead_of(waiter)
         if not ahead:
             return left
-        wait = left + self.limit.wait_for(ahead, now, self._own_share)
-        if wait > hold - (now - self.queue.get(waiter, now)):
-            wait = self._walks.turn_of(waiter, self.queue, now + left, (wait - left) / ahead, hold) - now
+        wait = left + self.limit.wait_for(ahead, now, self.fleet.places(self.limit.returns))
+        if wait > hold - (now - self.queue.calls.get(waiter, now)):
+            wait = self.queue.turn_of(waiter, now + left, (wait - left) / ahead, hold) - now
         return max(wait, idle)
-
-    def ahead_of(self, waiter: Waiter) -> int:
-        """The number of calls that are sent before the waiter, which is last if it does not wait here yet."""
-        if waiter is next(iter(self.queue), None):
-            return 0
-        if waiter is next(reversed(self.queue), None):
-            return len(self.queue) - 1
-        return self._walks.number_of(waiter, self.queue)
-
-    def __iter__(self) -> Iterator[Waiter]:
-        return iter(self.queue)
 
     # -- places -----------------------------------------------------------------------------------------------------
 
@@ -555,23 +445,14 @@ class Lane:
         """The longest that a place is in use, in seconds."""
         return max(SHORTEST_PLACE, DELAYS_A_PLACE * self.delay, TIMES_A_PLACE * self.usual_time)
 
-    def in_use(self) -> int:
-        """The number of places in use."""
-        return len(self._taken) + self._before
-
-    def own_in_use(self) -> int:
-        """The number of places in use by this process."""
-        return len(self._taken) + self._before
-
     def free(self, now: float) -> float:
         """The number of free places that this process may give to waiting calls now; infinity if there is no limit."""
         limit = self.limit
         if not limit.is_on:
             return _NEVER
-        if self._before and now > limit.begun + self.place_seconds:
-            self._before = 0
-        self._expire(now)
-        return min(int(limit.most) - self.in_use(), self._own_share - self.own_in_use())
+        places = self.places
+        places.expire(limit.begun, self.place_seconds, now)
+        return min(int(limit.most) - places.in_use(), self.fleet.places(limit.returns) - places.own_in_use())
 
     def release(self, now: float, asking: Waiter | None = None) -> None:
         """Give the free places to the first calls in the queue, and set the alarm of the call that is then first.
@@ -582,21 +463,21 @@ class Lane:
                 self._probe(now, asking)
             else:
                 self._release(now, asking)
-        first = next(iter(self.queue), None)
+        first = self.queue.first()
         if first is not None and first is not asking:
             first.retime(now if now < self.until else self._next(now))
         elif first is None:
             self._end_limit(now)
 
     def _release(self, now: float, asking: Waiter | None) -> None:
-        if self._due.block_until(now, self.place_seconds) > now:
+        if self.due.block_until(now, self.place_seconds) > now:
             return
         free, limit = self.free(now), self.limit
-        order = self.order if self.fleet is None else None
+        order = self.queue.order if self.fleet.link is None else None
         by_chance = limit.evidence.by_chance
         at_once = 0 if by_chance is None else by_chance.take_at_once()
         while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
-            first = next(iter(self.queue)) if order is None else order.first(self.queue, now)
+            first = self.queue.first() if order is None else order.first(self.queue.calls, now)
             if first is None:
                 return  # it is the turn of a call of another worker
             free, at_once = free - 1, at_once - 1
@@ -608,18 +489,15 @@ class Lane:
         needs no setting.
         """
         outage = self.outage
-        if self.may_probe and outage.is_due(now):
+        if self.fleet.may_probe and outage.is_due(now):
             first = next(iter(self.queue))
             outage.probes(first)
             self._admit(first, now, asking)
 
     def _admit(self, waiter: Waiter, now: float, asking: Waiter | None) -> None:
-        self._walks.end()
-        if self.order is not None:
-            leave_first(self.order, waiter, self.queue)
-        self.limit.held(self.queue.pop(waiter), now)
-        self._due.admitted[waiter] = None
-        self._occupy(waiter, now)
+        self.limit.held(self.queue.admit(waiter), now)
+        self.due.admitted[waiter] = None
+        self.places.occupy(waiter, now)
         if waiter is not asking:
             waiter.retime(now)
 
@@ -628,9 +506,11 @@ class Lane:
         it is used.
         """
         limit = self.limit
-        if limit.most == _NEVER or now < self.until or self.elsewhere or self.limited_elsewhere or self.outage.is_on:
+        if limit.most == _NEVER or now < self.until or self.outage.is_on:
             return
-        if not self.outlasts or limit.is_over(self.in_use(), now):
+        if self.fleet.elsewhere or self.fleet.limited_elsewhere:
+            return
+        if not self.outlasts or limit.is_over(self.places.in_use(), now):
             self.end_limit(now)
 
     def end_limit(self, now: float) -> None:
@@ -638,13 +518,12 @@ class Lane:
         few seconds.
         """
         self.limit.end(now)
-        self.delay, self._before = 0.0, 0
-        self.limit_share, self.limited_elsewhere = _NEVER, False
-        if self.fleet is not None:
-            self.fleet.limit_over(now)
-            every = list(self.queue)
-            self.queue.clear()
-            self._due.admitted.update(dict.fromkeys(every))
+        self.delay, self.places.before = 0.0, 0
+        self.fleet.limit_over()
+        if self.fleet.link is not None:
+            self.fleet.link.limit_over(now)
+            every = self.queue.take_all()
+            self.due.admitted.update(dict.fromkeys(every))
             retime_all(every, now)
         elif self.queue:
             self.limit.drain(len(self.queue), now)
@@ -657,40 +536,19 @@ class Lane:
         if now < self.until:
             return self.until
         if self.outage.is_on:
-            if self.outage.probe is not None or not self.may_probe:
+            if self.outage.probe is not None or not self.fleet.may_probe:
                 return _NEVER
             return max(self.outage.probe_at, math.nextafter(now, _NEVER))
-        blocked = self._due.block_until(now, self.place_seconds)
+        blocked = self.due.block_until(now, self.place_seconds)
         if blocked > now:
             return blocked
-        has_none = not self._taken and not self._before and self._own_share < _NEVER
+        has_none = not self.places.taken and not self.places.before and self.fleet.places(self.limit.returns) < _NEVER
         if has_none and self.free(now) < 1:
             return _NEVER  # other machines have the places; this process is given its share later
         if self.limit.pace.rate and self.free(now) >= 1:
             return max(self.limit.pace.next_at, math.nextafter(now, _NEVER))
-        since = next(iter(self._taken.values()), self.until)
-        if not self._taken and self._before:
-            since = self.limit.begun
+        since = self.places.oldest(self.limit.begun, self.until)
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))
-
-    def _expire(self, now: float) -> None:
-        """Take back the places of attempts that have been under way for too long."""
-        while self._taken:
-            attempt, since = next(iter(self._taken.items()))
-            if since + self.place_seconds > now:
-                return
-            self._vacate(attempt)
-
-    def _occupy(self, holder: object, now: float) -> None:
-        self._vacate(holder)
-        self._taken[holder] = now
-
-    def _vacate(self, holder: object) -> None:
-        self._taken.pop(holder, None)
-
-    def _forget_places(self) -> None:
-        self._taken.clear()
-        self._before = 0
 
 
 def _has_place_now(lane: Lane, now: float) -> bool:

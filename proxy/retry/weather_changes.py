@@ -143,7 +143,7 @@ class WeatherWatch:
             known.limit_since = lane.limit.begun
             latest = [how for ended, how in known.failures if ended > number - _LATEST]
             why = "refused" if lane.limit.has_evidence else "returned"
-            if why == "returned" and lane.limit_share < _NEVER and lane.limit.begun != lane.begun:
+            if why == "returned" and lane.fleet.limit_share < _NEVER and lane.limit.begun != lane.begun:
                 why = "elsewhere"
             of = min(_LATEST, number) if lane.limit.has_evidence else 0
             self._tell(lane, "limit_began", why, now, now, limit, latest if of else [], of)

@@ -11,6 +11,7 @@ from proxy.retry.cooldown import MOST_GROUPS
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
+from proxy.retry.lane_in_fleet import limit_elsewhere
 from proxy.retry.policy import Backoff, Policy, Strategy
 
 
@@ -32,7 +33,7 @@ def test_an_attempt_that_is_cancelled_is_not_remembered() -> None:
     assert attempt in governor
     governor.dropped(attempt, 1.0, 1.5)
     assert attempt not in governor
-    assert governor.first.in_use() == 0
+    assert governor.first.places.in_use() == 0
 
 
 def test_an_attempt_whose_head_came_before_its_end_frees_one_place_alone() -> None:
@@ -46,7 +47,7 @@ def test_an_attempt_whose_head_came_before_its_end_frees_one_place_alone() -> No
     for number in range(3):
         governor.traffic.failed()
         governor.failed(object(), caller, refused, 0.0, 1.0 + number / 100, again=False, cools=False)
-    before = governor.first.in_use()
+    before = governor.first.places.in_use()
     assert (governor.first.limit.is_on, before) == (True, 4)
     governor.first.limit.set(10.0, 10.0)
     waiter, attempt = Waiting(), object()
@@ -54,9 +55,9 @@ def test_an_attempt_whose_head_came_before_its_end_frees_one_place_alone() -> No
     assert governor.sent(waiter, attempt, 1.1)
     governor.freed(attempt, 1.1, 1.2)  # its body is looked at
     governor.answered_well(attempt, caller, 1.1, 1.3)
-    assert governor.first.in_use() == before
+    assert governor.first.places.in_use() == before
     governor.answered_well(object(), caller, 0.5, 1.4)  # one from before the limit
-    assert governor.first.in_use() == before - 1
+    assert governor.first.places.in_use() == before - 1
 
 
 def test_the_rate_of_attempts_is_known_once_they_are_not_held() -> None:
@@ -178,12 +179,12 @@ def test_an_attempt_that_is_sent_again_after_a_limit_began_keeps_no_place_for_go
     book = Playbook(policy)
     lane = book.scope.governor.first
     assert book >> start() << Launch(1)
-    lane.limit_elsewhere(2.0, float("inf"), 2.0, busy=False, holds=False, now=1.0)
+    limit_elsewhere(lane, 2.0, float("inf"), 2.0, busy=False, holds=False, now=1.0)
     book.scope.governor.allotted(lane, 1.0)
-    assert lane.in_use() == 1, "the attempt is one from before the limit"
+    assert lane.places.in_use() == 1, "the attempt is one from before the limit"
     assert book >> fault(1, "connect_failure", at=1.1) << Launch(1, fresh=True)
     assert book >> reply(1, 200, at=1.2) << Deliver(1, Outcome.SUCCESS)
-    assert lane.in_use() == 0
+    assert lane.places.in_use() == 0
 
 
 def test_an_endpoint_that_was_never_there_gets_no_limit() -> None:
@@ -256,4 +257,4 @@ def test_a_call_that_is_sent_past_a_limit_that_does_not_hold_it_leaves_no_trace_
     assert governor.held() == 0
     for waiter, caller in sent:
         governor.answered_well(waiter, caller, 1.2, 1.3)
-    assert governor.first.in_use() == 0, "a place is in use by a call that was sent long ago"
+    assert governor.first.places.in_use() == 0, "a place is in use by a call that was sent long ago"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
 from proxy.retry.lane import Lane
+from proxy.retry.lane_in_fleet import allot, limit_elsewhere, wanted
 from proxy.retry.traffic import Traffic
 
 HOLD = 20.0
@@ -56,7 +57,7 @@ class Caller:
         at = gate.ask(self, now)
         if at <= now and self.aside and gate.has(self):
             gate.step_aside(self, now)
-            assert self not in gate._taken or gate.outage.probe is self
+            assert self not in gate.places.taken or gate.outage.probe is self
             self.retime(now + self.aside)
             self.aside, self.stepped = None, True
             self.play.check()
@@ -135,23 +136,23 @@ class Play:
 
     def check(self) -> None:
         gate, now = self.gate, self.clock.now
-        assert gate.in_use() >= 0
+        assert gate.places.in_use() >= 0
         assert gate.limit.most >= 1
         if gate.queue and now >= gate.until:
             alarms = [caller.alarm for caller in self.callers if caller.state == "held" and caller in gate.queue]
-            assert gate._due.admitted or gate._taken or gate._due.aside or min(alarms) < math.inf
+            assert gate.due.admitted or gate.places.taken or gate.due.aside or min(alarms) < math.inf
 
     def run(self) -> None:
         self.clock.run()
         assert not self.gate.queue, "nobody is stranded"
-        assert not self.gate._due.admitted
-        assert not self.gate._due.aside
+        assert not self.gate.due.admitted
+        assert not self.gate.due.aside
         assert {caller.state for caller in self.callers} <= {"done", "gone", "refused", "flying"}
         for caller in self.callers:
             if caller.state == "flying":
                 assert caller.spec["end"][0] == "never"
             else:
-                assert caller not in self.gate._taken, "places come back"
+                assert caller not in self.gate.places.taken, "places come back"
 
 
 A_SHORTER_WORD_LATER: list[dict[str, Any]] = [
@@ -189,7 +190,7 @@ def held(count: int, *, until: float = 2.0) -> tuple[Lane, list[Still]]:
 def go(gate: Lane, waiting: list[Still], now: float) -> list[Still]:
     """Those that go now, of those that wait."""
     gone = [each for each in waiting if each in gate.queue and gate.ask(each, now) == now]
-    gone += [each for each in waiting if each in gate._due.admitted and each not in gone]
+    gone += [each for each in waiting if each in gate.due.admitted and each not in gone]
     for each in gone:
         gate.sent(each, each, now)
     return gone
@@ -293,7 +294,7 @@ def test_a_cooldown_that_begins_under_a_limit_lets_none_wait_for_ever() -> None:
     assert gate.wait_of(second, 2.0) == 2.0  # though nothing had been served before
     assert not gate.limit.returns
     fleets = Lane(Traffic())
-    fleets.share = 0.0
+    fleets.fleet.share = 0.0
     fleets.limit._begin(3.0, 3.0, 1.0)
     assert fleets.start(2.0, 503, 1.5, 2.0)
     assert fleets.limit.returns  # the fleet gives the first place
@@ -315,14 +316,14 @@ def limit_of(count: int, waiting: int) -> tuple[Lane, list[Still]]:
 def test_a_call_that_another_gate_holds_has_no_place_and_keeps_its_turn() -> None:
     gate, (first, second, third) = limit_of(1, 3)
     gate.step_aside(first, 1.0)
-    assert (gate.in_use(), gate.free(1.0)) == (0, 1)
+    assert (gate.places.in_use(), gate.free(1.0)) == (0, 1)
     assert gate.admits(first)
     assert gate.ask(second, 1.0) == 2.0, "the turn is another's"
     assert gate.ask(first, 1.2) == 1.2
     gate.step_aside(first, 1.2)  # the other gate gave what it had to another worker
     assert gate.ask(first, 1.4) == 1.4
     assert gate.sent(first, first, 1.4)
-    assert gate.in_use() == 1
+    assert gate.places.in_use() == 1
     gate.landed(first, 1.4, 1.5, well=False)
     assert gate.admits(second)
     assert not gate.admits(third)
@@ -350,12 +351,12 @@ def test_calls_that_stepped_aside_return_together_and_in_their_order_if_there_is
     gate, calls = limit_of(3, 5)
     for call in calls[:3]:
         gate.step_aside(call, 1.0)
-    assert list(gate) == calls[3:]
+    assert list(gate.queue) == calls[3:]
     other = Still()
-    gate._occupy(other, 1.5)
+    gate.places.occupy(other, 1.5)
     gate.limit.most = 1.0
     assert gate.ask(calls[0], 2.0) > 2.0
-    assert list(gate) == calls
+    assert list(gate.queue) == calls
     gate.free_place(other, 1.5, 2.1)
     gate.release(2.1)
     assert [gate.admits(call) for call in calls] == [True, False, False, False, False]
@@ -365,17 +366,17 @@ def test_few_calls_step_aside_after_one_found_no_place_and_more_with_each_that_i
     gate, calls = limit_of(1, 20)
     now, most = 1.0, []
     while gate.queue:
-        while gate._due.admitted:
-            gate.step_aside(next(iter(gate._due.admitted)), now)
-        most.append(len(gate._due.aside))
+        while gate.due.admitted:
+            gate.step_aside(next(iter(gate.due.admitted)), now)
+        most.append(len(gate.due.aside))
         now += 0.1
         assert gate.ask(calls[0], now) == now
         gate.sent(calls[0], calls[0], now)
         gate.landed(calls.pop(0), now, now, well=False)
     assert most[:4] == [1, 2, 4, 8]
-    gate._occupy(Still(), now)
+    gate.places.occupy(Still(), now)
     assert gate.ask(calls[0], now) > now
-    assert gate._due._most == 1
+    assert gate.due._most == 1
 
 
 def test_a_place_that_a_call_gives_up_for_another_gate_does_not_use_the_pace_up() -> None:
@@ -394,8 +395,8 @@ def test_a_delay_that_is_named_meanwhile_holds_calls_that_stepped_aside_before_a
     gate, calls = limit_of(2, 4)
     gate.step_aside(calls[0], 1.0)
     assert gate.start(3.0, 503, 0.5, 2.0)
-    assert list(gate) == calls
-    assert (gate.in_use(), gate.ask(calls[0], 2.0)) == (0, 5.0)
+    assert list(gate.queue) == calls
+    assert (gate.places.in_use(), gate.ask(calls[0], 2.0)) == (0, 5.0)
 
 
 def test_a_probe_that_another_gate_holds_stays_the_probe() -> None:
@@ -423,11 +424,11 @@ def limited(flying: int) -> Lane:
 
 def test_attempts_sent_at_the_instant_at_which_a_limit_begins_are_from_before_it() -> None:
     gate = limited(4)
-    assert (gate.limit.most, gate.in_use()) == (2.0, 4)
+    assert (gate.limit.most, gate.places.in_use()) == (2.0, 4)
     gate.free_place(object(), 1.0, 1.0)
-    assert gate.in_use() == 3
+    assert gate.places.in_use() == 3
     gate.free_place(object(), 1.5, 1.5)
-    assert gate.in_use() == 3, "it was sent later, and its place was freed when its head came"
+    assert gate.places.in_use() == 3, "it was sent later, and its place was freed when its head came"
 
 
 def out() -> Lane:
@@ -478,37 +479,37 @@ def test_calls_that_an_outage_held_return_by_a_limit_and_none_is_thought_to_wait
 def test_a_fleet_shares_the_places_of_a_return_and_no_other_limit() -> None:
     gate, waiting = held(4)
     gate.lasts = True
-    gate.allot(3.0, 2.0, math.inf, True, 2.0)
-    assert gate.wanted() == 4
+    allot(gate, 3.0, 2.0, math.inf, True, 2.0)
+    assert wanted(gate) == 4
     assert len(go(gate, waiting, 2.0)) == 2
     other = Lane(Traffic())
-    other.share = 0.0  # as a fleet sets it before it has given places
+    other.fleet.share = 0.0  # as a fleet sets it before it has given places
     other.lasts = True
     other.limit._begin(3.0, 3.0, 1.0)
     callers = [Still() for _ in range(5)]
     assert sum(other.ask(each, 1.0) == 1.0 for each in callers) == 3
-    assert other.wanted() == 0
+    assert wanted(other) == 0
 
 
 def test_a_process_without_a_place_of_the_fleets_limit_waits_for_its_share() -> None:
     gate, call = Lane(Traffic()), Still()
-    gate.limit_elsewhere(4.0, 0.0, 4.0, busy=True, holds=True, now=1.0)
+    limit_elsewhere(gate, 4.0, 0.0, 4.0, busy=True, holds=True, now=1.0)
     assert gate.ask(call, 1.0) == math.inf
-    gate.limit_elsewhere(4.0, 1.0, 4.0, busy=True, holds=True, now=2.0)
+    limit_elsewhere(gate, 4.0, 1.0, 4.0, busy=True, holds=True, now=2.0)
     assert gate.admits(call)
 
 
 def test_attempts_from_before_the_fleets_limit_have_places_for_as_long_as_others() -> None:
     gate, call = Lane(Traffic()), Still()
     gate.traffic.flying = 2
-    gate.limit_elsewhere(4.0, 2.0, 4.0, busy=True, holds=True, now=1.0)
+    limit_elsewhere(gate, 4.0, 2.0, 4.0, busy=True, holds=True, now=1.0)
     assert gate.ask(call, 1.5) == 1.0 + gate.place_seconds
     assert gate.ask(call, 1.001 + gate.place_seconds) == 1.001 + gate.place_seconds
 
 
 def test_a_process_whose_places_of_the_fleets_limit_are_in_use_asks_again_when_they_are_taken_back() -> None:
     gate, first, second = Lane(Traffic()), Still(), Still()
-    gate.limit_elsewhere(4.0, 1.0, 4.0, busy=True, holds=True, now=1.0)
+    limit_elsewhere(gate, 4.0, 1.0, 4.0, busy=True, holds=True, now=1.0)
     assert gate.ask(first, 1.0) == 1.0
     gate.sent(first, first, 1.0)
     assert gate.ask(second, 1.5) == 1.0 + gate.place_seconds
@@ -517,7 +518,7 @@ def test_a_process_whose_places_of_the_fleets_limit_are_in_use_asks_again_when_t
 @pytest.mark.parametrize("places", [1.0, 2.0])
 def test_calls_that_have_a_place_of_the_fleet_wait_for_the_pace_alone(places: float) -> None:
     gate, waiting = held(3)
-    gate.allot(3.0, places, math.inf, True, 1.0)
+    allot(gate, 3.0, places, math.inf, True, 1.0)
     gate.limit.pace.slow_down(2.0)
     (first,) = go(gate, waiting, 2.0)
     gate.landed(first, 2.0, 2.1, well=True)
@@ -572,8 +573,8 @@ class Told:
 def test_a_fleet_is_told_of_cuts_alone() -> None:
     gate, fleet, call = Lane(Traffic()), Told(), Still()
     for now in (1.0, 1.2):  # it holds calls of other machines
-        gate.limit_elsewhere(8.0, 8.0, 8.0, busy=True, holds=True, now=now)
-    gate.fleet = fleet  # type: ignore[assignment]
+        limit_elsewhere(gate, 8.0, 8.0, 8.0, busy=True, holds=True, now=now)
+    gate.fleet.link = fleet  # type: ignore[assignment]
     assert gate.ask(call, 1.5) == 1.5
     gate.sent(call, call, 1.5)
     gate.landed(call, 1.5, 1.6, well=True, ratio=1.0, usual=0.1)

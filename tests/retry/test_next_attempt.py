@@ -79,11 +79,11 @@ def test_a_call_that_waits_for_the_rate_holds_no_place_under_the_limit() -> None
     governor._look((lane,), 0.0)
     assert first >> start() << Launch(1)
     assert second >> start() << WakeAt(0.1)
-    assert (second.call.so_far.next_attempt.gates().held_by, lane.in_use()) == ("rate", 1)
+    assert (second.call.so_far.next_attempt.gates().held_by, lane.places.in_use()) == ("rate", 1)
     assert third >> start() << WakeAt(1.0)
     assert third.call.so_far.next_attempt.gates().held_by == "limit", "it is the second's turn"
     assert second >> wake(0.1) << Launch(1)
-    assert lane.in_use() == 2
+    assert lane.places.in_use() == 2
 
 
 def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_deadline() -> None:

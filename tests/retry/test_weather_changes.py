@@ -168,7 +168,7 @@ def test_a_limit_of_one_credential_does_not_count_the_attempt_that_began_it_as_u
         scope.fails(THROTTLED, number * 0.01)
     limited = next(lane for lane in scope.governor.lanes() if lane.limit.is_on)
     assert limited is not scope.governor.first
-    assert limited.in_use() == 0
+    assert limited.places.in_use() == 0
 
 
 def test_every_reason_has_words() -> None:

@@ -134,7 +134,7 @@ async def test_a_limit_that_one_finds_is_one_of_the_whole_fleet(redis_server: Re
                 machine.come(1)
 
     def is_shared() -> bool:
-        parts = sum(lane.limit_share for lane in lanes) <= min(lane.limit.most for lane in lanes)
+        parts = sum(lane.fleet.limit_share for lane in lanes) <= min(lane.limit.most for lane in lanes)
         return parts and all(flying(machines)) and within(machines)
 
     # A machine may exceed the number by what the others have just got, until it hears of them.
@@ -188,7 +188,7 @@ async def test_a_limit_is_over_for_all_when_no_call_needs_it(redis_server: Redis
         machines[0].come(1)
 
     await until(machines, lambda: not any(machine.lane.limit.is_on for machine in machines), lightly)
-    assert all(machine.lane.limit_share == float("inf") for machine in machines)
+    assert all(machine.lane.fleet.limit_share == float("inf") for machine in machines)
 
 
 async def outage(machines: list[Machine]) -> None:
@@ -251,7 +251,7 @@ async def test_without_redis_each_goes_on_with_its_part_and_probes(own_redis: Re
         machine.come(100)
     lanes = [machine.lane for machine in machines]
     await until(
-        machines, lambda: all(flying(machines)) and sum(lane.limit_share for lane in lanes) <= lanes[0].limit.most
+        machines, lambda: all(flying(machines)) and sum(lane.fleet.limit_share for lane in lanes) <= lanes[0].limit.most
     )
     most = lanes[0].limit.most
     own_redis.kill()

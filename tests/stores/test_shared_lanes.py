@@ -17,6 +17,7 @@ from callers import BROKEN, REFUSED, UNCONNECTED, Waiting, Worker, caller
 
 from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane
+from proxy.retry.lane_places import LanePlaces
 from proxy.retry.limit import Limit
 from proxy.retry.outage import Outage
 from proxy.retry.spacing import Spacing
@@ -223,11 +224,11 @@ def test_a_limit_counts_what_each_worker_had_under_way(memory: Memory) -> None:
     at, why = other.governor.ask(waiting, caller(), 11.02)
     assert (at > 11.02, why) == (True, "limit")
     assert other.governor.first.limit.most == begun_at + len(theirs) / 2
-    assert other.governor.first.in_use() == 20
+    assert other.governor.first.places.in_use() == 20
     for number, attempt in enumerate(theirs):
         other.answered(attempt, 11.03 + number / 1000, caller())
     assert one.governor.ask(Waiting(), caller(), 11.05)[1] in ("", "limit")
-    assert one.governor.first.in_use() <= 12
+    assert one.governor.first.places.in_use() <= 12
 
 
 def test_a_trial_compares_with_what_all_workers_sent_before(memory: Memory) -> None:
@@ -268,12 +269,10 @@ def test_what_is_sent_while_all_is_well_takes_no_lock(memory: Memory, monkeypatc
 @pytest.mark.skipif(CORE == "compiled", reason="a compiled class does not know its attributes while it runs")
 def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     """A new attribute has to be decided on: `SharedLane.state` has it, or it is named here."""
-    own = {
-        *("_due", "_starter", "_taken", "_walks", "elsewhere", "name", "order", "queue"),
-        *("traffic", "limit", "outage", "fleet", "limit_share", "limited_elsewhere", "may_probe", "share"),
-    }
-    taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well", "_before"}
+    own = {"_starter", "due", "name", "queue", "traffic", "limit", "outage", "fleet", "places"}
+    taken = {"until", "delay", "status", "begun", "lasts", "usual_time", "_well"}
     assert set(Lane.__slots__) == own | taken
+    assert set(LanePlaces.__slots__) == {"before", "taken"}  # who has a place is known to its own worker alone
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
     assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost_from", "lost_in_a_row", "probe"}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in (AnswerTimes, Spacing, Trial, Cohort))

@@ -19,6 +19,7 @@ from functools import partial
 from proxy.retry.caller import Name, is_fleets
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
+from proxy.retry.lane_in_fleet import allot, go_alone, wanted
 from proxy.stores.redis.bucket import FRESH, HOLD_LEAST, PAUSE_EACH, PROMPT, Command, Link, RedisBucket, hold_pause
 from proxy.stores.redis.weather import RedisWeather
 
@@ -123,7 +124,7 @@ class RedisPlaces(RedisBucket):
         self._grown = 0.0  # the limit's `grown` in the last message
         self._wanted = 0  # the places that it said this process would use
         self.hold(store, key, None)
-        lane.share = math.inf if store.out else 0.0
+        lane.fleet.share = math.inf if store.out else 0.0
 
     def report_pushback(self, sent: float, delay: float, now: float) -> None:
         """Report a pushback to the fleet: the answer to an attempt sent at `sent` asked for a delay of `delay`
@@ -137,22 +138,23 @@ class RedisPlaces(RedisBucket):
         asks Redis for its share of places.
         """
         lane, turn = self._lane, self.store.turn
-        if not self._wanted and lane.wanted():
+        if not self._wanted and wanted(lane):
             self._soon(now + turn if now + turn < lane.until else now)
-        elif lane.elsewhere:
+        elif lane.fleet.elsewhere:
             self._soon(max(now + FRESH, lane.until + turn))
 
     def part(self, now: float) -> None:
         """Go on without Redis, with a slow start of this process alone."""
         self._word = None
         if not self._leaving:
-            self._lane.go_alone(now)
-            self._governor.allotted(self._lane, now)
+            lane = self._lane
+            lane.change(lambda: go_alone(lane, now), now)
+            self._governor.allotted(lane, now)
 
     def _report(self, now: float) -> Iterable[float | None]:
         lane, word = self._lane, self._word
         self._in_report, self._grown = word, lane.limit.grown
-        self._wanted = 0 if self._leaving else lane.wanted()
+        self._wanted = 0 if self._leaving else wanted(lane)
         age, delay = (None, 0.0) if word is None else (now - word[0], word[1])
         queued = 0 if self._leaving else len(lane.queue)
         places = lane.limit.most if lane.limit.returns and lane.limit.is_on else 1.0
@@ -166,20 +168,22 @@ class RedisPlaces(RedisBucket):
         if self._leaving:
             return
         places, share, threshold, others = values
-        more = self._lane.limit.grown - self._grown
-        self._lane.allot(places + more, share, threshold if threshold >= 0 else math.inf, others > 0, now)
-        self._governor.allotted(self._lane, now)
+        lane = self._lane
+        places += lane.limit.grown - self._grown
+        most = threshold if threshold >= 0 else math.inf
+        lane.change(lambda: allot(lane, places, share, most, others > 0, now), now)
+        self._governor.allotted(lane, now)
 
     def _plan(self, now: float) -> None:
         if self._word is not None:
             self._soon(now)
         elif self._leaving:
             return
-        elif self._wanted or self._lane.wanted():
+        elif self._wanted or wanted(self._lane):
             # Nobody has a place before the delay is over, and Redis knows of this process already if it wanted places.
             rest = min(self._lane.until - now, SELDOM) if self._wanted else 0.0
             self._soon(now + self._pause * max(1, math.ceil(rest / self._pause)))
-        elif self._lane.elsewhere:  # a new caller is held as long as any other caller is
+        elif self._lane.fleet.elsewhere:  # a new caller is held as long as any other caller is
             self._soon(max(now + FRESH, self._lane.until + self.store.turn))
 
     @property

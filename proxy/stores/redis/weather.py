@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
+from proxy.retry.lane_in_fleet import go_alone_in_weather, limit_elsewhere, outage_elsewhere
 from proxy.stores.redis.bucket import HOLD_LEAST, PAUSE_EACH, RedisBucket, Store, hold_pause
 
 #: Seconds between reports of a process that holds calls or has attempts under way (in large fleets: `hold_pause`), and
@@ -50,7 +51,7 @@ class RedisWeather(RedisBucket):
         self._limited = self._out = False  # the fleet has a limit, an outage, as far as was heard
         self._making = ""  # the making of the key in Redis whose limit and outage these are
         self.hold(store, key, None)
-        lane.fleet = self
+        lane.fleet.link = self
 
     # -- for the lane (`proxy.retry.cooldown.FleetLane`) ---------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class RedisWeather(RedisBucket):
         """Report that an attempt was answered, so that the outage is over."""
         if not self._applies:
             self._news.outage_over, self._news.outage_began = True, False
-            self._lane.limit_share = 1.0  # until Redis has divided the places
+            self._lane.fleet.limit_share = 1.0  # until Redis has divided the places
             self._tell(_TOLD)
             self._report_news(now)
 
@@ -113,7 +114,8 @@ class RedisWeather(RedisBucket):
         """Go on without Redis: with this process's part of the limit, and with probes of its own."""
         self._limited = self._out = False
         if not self._leaving and self._knows:
-            self._apply(lambda: self._lane.go_alone_in_weather(now), now)
+            lane = self._lane
+            self._apply(lambda: lane.change(lambda: go_alone_in_weather(lane, now), now), now)
 
     def unheard(self, now: float) -> None:
         if self._said is not None:
@@ -128,7 +130,7 @@ class RedisWeather(RedisBucket):
 
     def _wanted(self) -> int:
         lane = self._lane
-        return 0 if self._leaving or lane.limit.returns else lane.own_in_use() + len(lane.queue)
+        return 0 if self._leaving or lane.limit.returns else lane.places.own_in_use() + len(lane.queue)
 
     def _report(self, now: float) -> Iterable[float | None]:
         lane, news = self._lane, self._news
@@ -141,7 +143,7 @@ class RedisWeather(RedisBucket):
             news.outage_began = news.outage_began or outage.is_on
         self._wanting = self._wanted() > 0
         under_way = lane.traffic.flying / 2
-        own = max(under_way, min(limit.most, lane.limit_share, 1e6)) if news.limit_began and is_own else under_way
+        own = max(under_way, min(limit.most, lane.fleet.limit_share, 1e6)) if news.limit_began and is_own else under_way
         return (
             *(news.limit_began, news.limit_over, news.outage_began, news.outage_over),
             *(own, news.cut, max(0.0, now - news.cut_sent) if news.cut < 1 else 0.0, limit.grown),
@@ -165,10 +167,11 @@ class RedisWeather(RedisBucket):
             news.limit_began = news.limit_began or (lane.limit.is_on and not lane.limit.returns)
             news.outage_began = news.outage_began or lane.outage.is_on
         if self._out and not news.outage_over:
-            lane.outage_elsewhere(now - since_age, now - probe_age, may_probe > 0, now)
+            outage = now - since_age, now - probe_age, may_probe > 0
+            lane.change(lambda: outage_elsewhere(lane, *outage, now), now)
         elif was_out and lane.outage.is_on and not news.outage_began:
-            lane.limit_share = 0.0
-            lane.may_probe = True
+            lane.fleet.limit_share = 0.0
+            lane.fleet.may_probe = True
             lane.answered(now)
         if lane.limit.is_on and lane.limit.returns:
             return
@@ -176,7 +179,7 @@ class RedisWeather(RedisBucket):
             busy = queued > 0 or 2 * (wanted + self._wanted()) >= most
             more = lane.limit.grown - self._grown if lane.limit.is_on else 0.0
             limit = (most + more) * news.cut, share, threshold if threshold >= 0 else math.inf
-            lane.limit_elsewhere(*limit, busy, queued > 0, now)
+            lane.change(lambda: limit_elsewhere(lane, *limit, busy, queued > 0, now), now)
         elif was_limited and not self._limited and lane.limit.is_on and not news.limit_began:
             lane.end_limit(now)
 
@@ -203,7 +206,7 @@ class RedisWeather(RedisBucket):
         outage's probes reports before that right, which it has for a second, is lent to another.
         """
         pause = hold_pause(OFTEN, self.store.crowd)
-        return min(pause, _PROBING_PAUSE) if self._out and self._lane.may_probe else pause
+        return min(pause, _PROBING_PAUSE) if self._out and self._lane.fleet.may_probe else pause
 
     @property
     def _cut_pause(self) -> float:

@@ -139,5 +139,5 @@ class SharedGovernor(Governor):
     def _shared(self, name: Name, record: Record) -> Lane:
         key = float(digest(name) % _KEYS or 1)
         lane = SharedLane(self.traffic_of(name[0]), record, self._scope, key)
-        lane.order = self._order(name)
+        lane.queue.order = self._order(name)
         return lane

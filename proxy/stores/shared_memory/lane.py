@@ -7,15 +7,12 @@ workers (`lane_turns`); the first call of each worker checks every POLL seconds 
 judges by its own attempts whether a limit or an outage begins; one that begins in one worker then applies to all. While
 there is no cooldown, limit or outage, an attempt that goes well takes no lock.
 
-Theory of places whose worker has died. A place in use is counted in the generation in which it was taken. There are
-three generations; a new one begins every half of a place's time, and replaces the oldest with everything that is still
-counted in it: the places of dead workers. A living worker returns its own places before that. A probe is its worker's:
-when that process is gone, another probe is sent.
+Places of a worker that has died are counted for a while (`lane_places`). A probe is its worker's: when that process is
+gone, another probe is sent.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -27,6 +24,8 @@ from proxy.retry.spacing import Spacing
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
 from proxy.retry.waiter import Waiter
+from proxy.stores.shared_memory.lane_places import SharedLanePlaces
+from proxy.stores.shared_memory.lane_probe import SharedProbe
 from proxy.stores.shared_memory.numbers import Names, Numbers
 from proxy.stores.shared_memory.records import LANE_COPY, Record
 from proxy.stores.shared_memory.scope import LEASE, SharedScope
@@ -35,8 +34,6 @@ from proxy.stores.shared_memory.scope import LEASE, SharedScope
 POLL = 0.01
 #: Seconds for which a worker's calls count as held after each check; every check renews that.
 HELD = 0.25
-#: Generations of places in use; and the base in which their counts are packed into one number, a digit for each.
-GENERATIONS, _BASE = 3, 65536
 #: Seconds after which a worker tells the others again that attempts are answered.
 _TELL = 1.0
 
@@ -72,8 +69,6 @@ _OUTAGE = Numbers(Outage(), SHARED)
 
 #: No version of a record.
 NONE = (0, 0)
-#: The probe under way is another worker's.
-ELSEWHERE = object()
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -120,37 +115,30 @@ class SharedLane(Lane):
 
     is_shared = True
     __slots__ = (
-        "_busy", "_counts", "_key", "_limit_seen", "_mine", "_opened", "_own_probe", "_probe_number", "_probe_of",
-        "_scope", "_seen", "_told", "_turn", "_turns", "_version", "_was_limited", "held", "record",
+        "_busy", "_key", "_limit_seen", "_scope", "_seen", "_told",
+        "_version", "_was_limited", "_whose_probe", "held",
+        "record",
     )  # fmt: skip
+
+    places: SharedLanePlaces
 
     def __init__(self, traffic: Traffic, record: Record, scope: SharedScope, key: float) -> None:
         super().__init__(traffic)
+        self.places = SharedLanePlaces()
         self.record = record
         self._scope = scope
         self._key = key
         self._version = NONE  # the version of the record that this object's state is
         self._busy = -_NEVER  # until when calls may be held
         self.held = -_NEVER  # until when some worker's calls are held (seconds)
-        self._opened = 0.0  # when the newest generation began
-        self._turn = 0  # the newest generation's number
-        self._counts = [0] * GENERATIONS  # the places in use of each generation, by its number modulo GENERATIONS
-        self._turns: dict[object, int] = {}  # the generation in which each place of this worker was taken
         self._seen = -_NEVER  # `begun` of the pushback or the outage's end that this worker's calls know of
         self._limit_seen = -_NEVER  # `begun` of the limit that this worker knows of
         self._was_limited = False  # there was a limit after this worker's last operation
-        self._mine = 0  # attempts of this worker, among those from before the limit
-        self._probe_of = 0  # the process whose attempt is the probe; 0 for none
-        self._probe_number = 0  # the number of the latest probe
-        self._own_probe = -1  # the number of this worker's latest probe
+        self._whose_probe = SharedProbe()  # of the outage
         self._told = -_NEVER  # when this worker last told others that an attempt was answered
 
     start = shared(3)(Lane.start)
-    allot = shared(4)(Lane.allot)
-    go_alone = shared(0)(Lane.go_alone)
-    limit_elsewhere = shared(5)(Lane.limit_elsewhere)
-    outage_elsewhere = shared(3)(Lane.outage_elsewhere)
-    go_alone_in_weather = shared(0)(Lane.go_alone_in_weather)
+    change = shared(1)(Lane.change)
     asked_to_wait = shared(1)(Lane.asked_to_wait)
     lost = shared(0)(Lane.lost)
     begin_outage = shared(0)(Lane.begin_outage)
@@ -159,7 +147,6 @@ class SharedLane(Lane):
     end_limit = shared(0)(Lane.end_limit)
     answered = shared(0)(Lane.answered)
     probe_lost = shared(1)(Lane.probe_lost)
-    held_in_vain = shared(0)(Lane.held_in_vain)
     late_wait = shared(0)(Lane.late_wait)
     passes = shared(0)(Lane.passes)
     put_first = shared(1)(Lane.put_first)
@@ -178,8 +165,8 @@ class SharedLane(Lane):
         """
         if now + delay > self.until:
             self.start(delay, status, now, now)
-        if self.share < _NEVER:
-            self.share = 0.0
+        if self.fleet.share < _NEVER:
+            self.fleet.share = 0.0
 
     def claim(self, waiter: Waiter, due: float) -> bool:
         return self._claim(waiter, due, self.begun)
@@ -192,7 +179,7 @@ class SharedLane(Lane):
     def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
         began = super().refused(sent, now, flying, quick=quick, silent=silent)
         if began:
-            self._limit_seen, self._mine = self.limit.begun, self._before
+            self._limit_seen = self.limit.begun
         return began
 
     def tell_answered(self, now: float) -> None:
@@ -216,15 +203,12 @@ class SharedLane(Lane):
 
     @shared(2)
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
-        turn = self._turns.pop(waiter, None)
-        if turn is not None:
-            self._turns[attempt] = turn
         return super().sent(waiter, attempt, now)
 
     def landed(
         self, attempt: object, sent: float, now: float, well: bool, ratio: float = 0.0, usual: float = 0.0
     ) -> None:
-        if attempt not in self._taken and self._is_calm(now):
+        if attempt not in self.places.taken and self._is_calm(now):
             if well and sent >= self.begun:
                 self._well = now
             return
@@ -235,24 +219,16 @@ class SharedLane(Lane):
         super().landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
 
     def free_place(self, attempt: object, sent: float, now: float) -> None:
-        if self._mine or attempt in self._taken or attempt is self.outage.probe:
+        if self.places.mine or attempt in self.places.taken or attempt is self.outage.probe:
             self._free_place(attempt, sent, now)
 
     @shared(2)
     def _free_place(self, attempt: object, sent: float, now: float) -> None:
         super().free_place(attempt, sent, now)
 
-    def _count_before(self) -> None:
+    def count_before(self) -> None:
         self._limit_seen = self.limit.begun
-        self._mine = max(0, self.traffic.flying - len(self._taken))
-        self._before += self._mine
-
-    def own_in_use(self) -> int:
-        return len(self._taken) + self._mine
-
-    def in_use(self) -> int:
-        """The number of places in use, in all workers."""
-        return sum(self._counts) + self._before
+        self.places.limit_came(self.traffic.flying)
 
     def refresh(self, now: float) -> None:
         """Bring this object up to date with what other workers have published."""
@@ -270,26 +246,25 @@ class SharedLane(Lane):
         """Whether the lane holds no call in any worker, and this worker has no waiting call, no place in the lane, and
         no limit for it.
         """
-        return now >= self.record.peek() and not (self.queue or self._taken or self._mine or self.limit.is_on)
+        places = self.places
+        return now >= self.record.peek() and not (self.queue or places.taken or places.mine or self.limit.is_on)
 
     def begin(self, now: float) -> None:
         """Begin an operation on the lane: first carry out what follows from other workers' operations since this
         worker's last one.
         """
-        self._begin_generations(now)
-        outage, limit = self.outage, self.limit
-        if outage.probe is ELSEWHERE and not _lives(self._probe_of):
+        outage, limit, places = self.outage, self.limit, self.places
+        places.begin_generations(self.place_seconds / 2, now)
+        if self._whose_probe.is_lost(outage.probe):
             outage.probe_ended(now, lost=False)
         if limit.begun != self._limit_seen:
-            self._limit_seen, self._mine = limit.begun, 0
+            self._limit_seen, places.mine = limit.begun, 0
             if limit.is_on and limit.has_evidence:
-                flying = max(0, self.traffic.flying - len(self._taken))
-                limit.add_under_way(flying, self.traffic.rate or limit.evidence.pace)
-                self._mine = flying
-                self._before += flying
+                places.limit_came(self.traffic.flying)
+                limit.add_under_way(places.mine, self.traffic.rate or limit.evidence.pace)
         if self._was_limited and not limit.is_on:
-            self._mine = 0
-            self.limit_share, self.limited_elsewhere = _NEVER, False
+            places.mine = 0
+            self.fleet.limit_over()
             limit.evidence.skip(now)
         if self._seen != self.begun:  # another worker's pushback, or its outage is over: all calls here ask again
             retime_all(self.queue, now)
@@ -298,12 +273,12 @@ class SharedLane(Lane):
         """Finish an operation on the lane: note in its scope until when the lane may hold calls. Returns False if that
         could not be noted (`SharedScope.note`).
         """
-        if self.order is not None and self.fleet is None:
-            self.order.sync(self.queue, now)
-        if self.queue or self.elsewhere:
+        if self.queue.order is not None and self.fleet.link is None:
+            self.queue.order.sync(self.queue.calls, now)
+        if self.queue or self.fleet.elsewhere:
             self.held = max(self.held, now + HELD, self.until + HELD)
         before, busy = self._busy, max(self.until, self.held)
-        if self.outage.is_on or self.elsewhere or (self.outlasts and self.limit.is_on):
+        if self.outage.is_on or self.fleet.elsewhere or (self.outlasts and self.limit.is_on):
             busy = max(busy, now + LEASE)
         self._seen, self._busy, self._was_limited = self.begun, busy, self.limit.is_on
         return max(before, busy) <= now or self._scope.note(self._key, busy, self.until, now)
@@ -317,37 +292,25 @@ class SharedLane(Lane):
         outage = self.outage
         answered_at, probe = outage.answered_at, outage.probe
         self._busy, self.until, self.delay, status, self.begun, lasts, self.usual_time, well = state[:8]
-        self.held, self._opened, turn, counts, before, probe_of, number = state[8:15]
+        self.held = state[8]
+        self.places.restore(*state[9:13])
         _LIMIT.give(self.limit, state[15:])
         _OUTAGE.give(outage, state[15 + _LIMIT.count :])
-        self.status, self._turn, self._before = int(status), int(turn), int(before)
-        self._counts = [int(counts) // _BASE**n % _BASE for n in range(GENERATIONS)]
+        self.status = int(status)
         self.lasts = self.lasts or bool(lasts)
         self._well = max(self._well, well)
         outage.answered_at = max(outage.answered_at, answered_at)
-        self._probe_of, self._probe_number = int(probe_of), int(number)
-        if not self._probe_of:
-            outage.probe = None
-        else:
-            is_own = self._probe_number == self._own_probe and self._probe_of == os.getpid()
-            outage.probe = probe if is_own and probe is not None else ELSEWHERE
+        outage.probe = self._whose_probe.restore(state[13], state[14], probe)
 
     def state(self) -> tuple[float, ...]:
-        probe = self.outage.probe
-        if probe is None:
-            self._probe_of = 0
-        elif probe is not ELSEWHERE and not (self._probe_of and self._probe_number == self._own_probe):
-            self._probe_number += 1
-            self._own_probe, self._probe_of = self._probe_number, os.getpid()
-        counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
         return (
             *(self._busy, self.until, self.delay, self.status, self.begun, self.lasts, self.usual_time, self._well),
-            *(self.held, self._opened, self._turn, counts, self._before, self._probe_of, self._probe_number),
+            *(self.held, *self.places.state(), *self._whose_probe.state(self.outage.probe)),
             *_LIMIT.take(self.limit),
             *_OUTAGE.take(self.outage),
         )
 
-    # -- places -----------------------------------------------------------------------------------------------------
+    # -- when calls go ----------------------------------------------------------------------------------------------
 
     def _next(self, now: float) -> float:
         due = self.until
@@ -355,58 +318,12 @@ class SharedLane(Lane):
             due = now + POLL  # another worker may change it at any time
             if self.outage.is_on or self.limit.pace.rate:
                 due = min(due, super()._next(now))
-        return due if self.order is None or self.fleet is not None else self.order.next_look(now, due)
+        order = self.queue.order if self.fleet.link is None else None
+        return due if order is None else order.next_look(now, due)
 
     def _end_limit(self, now: float) -> None:
         if now >= self.held:
             super()._end_limit(now)
-
-    def _free_before(self) -> None:
-        if self._mine:
-            self._mine -= 1
-            super()._free_before()
-
-    def _occupy(self, holder: object, now: float) -> None:
-        super()._occupy(holder, now)
-        self._turns[holder] = self._turn
-        self._counts[self._turn % GENERATIONS] += 1
-
-    def _vacate(self, holder: object) -> None:
-        super()._vacate(holder)
-        turn = self._turns.pop(holder, -GENERATIONS)
-        if turn > self._turn - GENERATIONS and self._counts[turn % GENERATIONS]:
-            self._counts[turn % GENERATIONS] -= 1
-
-    def _forget_places(self) -> None:
-        super()._forget_places()
-        self._mine = 0
-        self._turns.clear()
-        self._turn += GENERATIONS  # places of earlier generations that are given back count no more
-        self._counts = [0] * GENERATIONS
-
-    def _begin_generations(self, now: float) -> None:
-        """Begin the generations of places that are due (places are counted by the generation in which they were taken).
-        Each replaces the oldest, whose places count no more.
-        """
-        half = self.place_seconds / 2
-        for _ in range(GENERATIONS):
-            if now < self._opened + half:
-                return
-            self._turn += 1
-            self._counts[self._turn % GENERATIONS] = 0
-            self._opened += half
-        self._opened = max(self._opened, now)
-
-
-def _lives(process: int) -> bool:
-    """Whether a process with this id exists. One that has ended still does until its parent has taken note."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 #: The `state` of a lane that knows of nothing.
