@@ -99,8 +99,15 @@ def test_a_test_that_ends_is_not_stopped_any_more(beside: Beside) -> None:
 
 def test_what_a_test_has_stopped_itself_stays_stopped(beside: Beside) -> None:
     wait_for(beside.runner.pid, "T")
-    assert not stalls.stopped_again(beside.runner.pid)
+    assert not stalls.stopped_again(stalls.status_of(beside.runner.pid))
     beside.runner.send_signal(signal.SIGSTOP)
-    assert stalls.stopped_again(beside.runner.pid)
+    assert stalls.stopped_again(stalls.status_of(beside.runner.pid))
     beside.process.communicate()
     assert state(beside.runner.pid) == "T"
+
+
+def test_a_signal_that_has_had_no_effect_yet_is_no_second_one() -> None:
+    """Or a process that got no turn since it was stopped would never go on."""
+    status = "State:\tR (running)\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000040000\n"
+    assert not stalls.stopped_again(status)
+    assert stalls.stopped_again(status.replace("R (running)", "T (stopped)"))

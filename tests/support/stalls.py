@@ -144,7 +144,8 @@ class Stopper:
                             self._stop(pid, runner)
         finally:
             go_on(written_down(self._pids))
-        sys.stdout.write("".join(f"{line}\n" for line in self._stalls))  # not before: nobody reads the pipe until now
+        with contextlib.suppress(BrokenPipeError):  # the run was killed
+            print("".join(f"{line}\n" for line in self._stalls), end="", flush=True)  # nobody reads it until now
 
     def _hear(self, told: dict[str, str]) -> None:
         runner = self._runners.setdefault(int(told["pid"]), Runner(told["worker"]))
@@ -225,14 +226,17 @@ def name_of(pid: int) -> str:
     return str(pid)
 
 
-def stopped_again(pid: int) -> bool:
-    """Whether somebody else has stopped a process that was stopped already: the signal is pending then."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in ("ShdPnd", "SigPnd") and int(value, 16) >> (signal.SIGSTOP - 1) & 1:
-                return True
-    return False
+def stopped_again(status: str) -> bool:
+    """Whether somebody else has stopped a process that stands still already, by its /proc/PID/status: the second signal
+    is pending then. So is the first one as long as the process has had no turn, but it stands still only after that.
+    """
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    pending = int(fields["SigPnd"], 16) | int(fields["ShdPnd"], 16)
+    return fields["State"].startswith("T") and bool(pending >> (signal.SIGSTOP - 1) & 1)
+
+
+def status_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text()
 
 
 def written_down(pids: mmap.mmap) -> Iterator[int]:
@@ -246,8 +250,8 @@ def written_down(pids: mmap.mmap) -> Iterator[int]:
 def go_on(pids: Iterable[int]) -> None:
     """Let processes go on, but not those that a test has stopped too."""
     for pid in pids:
-        if not stopped_again(pid):
-            with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it has ended
+            if not stopped_again(status_of(pid)):
                 os.kill(pid, signal.SIGCONT)
 
 
