@@ -22,11 +22,11 @@ async def test_a_retry_that_is_sent_as_an_attempt_times_out_has_its_own_timeout(
     together = asyncio.Event()
     async with AsyncExitStack() as held:
         upstream = await held.enter_async_context(Upstream(*[gated(together, b"", FINE)] * 3, hang))
-        place = to("api", upstream.url, strategy=strategy, timeouts=timeouts)
-        front = await held.enter_async_context(Front(place))
+        api, warm = to("api", upstream.url, strategy=strategy, timeouts=timeouts), to("warm", upstream.url)
+        front = await held.enter_async_context(Front(api, warm))
         apps = [await held.enter_async_context(front.app()) for _ in range(3)]
         for app in apps:
-            app.send(request("GET", "/api/x", host=app.authority))
+            app.send(request("GET", "/warm/x", host=app.authority))
         await upstream.until(3)
         together.set()
         assert [(await app.read()).status for app in apps] == [200] * 3

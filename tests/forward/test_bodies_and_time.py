@@ -10,7 +10,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from support.front import FAST, STANDARD, CutError, Front, chunked, request, to
+from support.front import AT_ONCE, FAST, STANDARD, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, close, hang, reset
 
 from proxy.config.settings import Buffers, PoolLimits
@@ -98,10 +98,14 @@ async def test_the_total_of_all_buffers_is_bounded() -> None:
 
 
 async def test_an_attempt_timeout_is_504_after_the_retries() -> None:
-    limits = Timeouts(attempt=0.2)
-    async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+    api = {"timeouts": Timeouts(attempt=20.0), "strategy": AT_ONCE}
+    async with Upstream(hang) as upstream, Front(to("api", upstream.url, **api)) as front:
         async with front.app() as app:
-            reply = await app.ask("GET", "/api/")
+            app.send(request("GET", "/api/", host="127.0.0.1"))
+            for attempt in range(3):
+                await upstream.until(attempt + 1)
+                front.pass_time(20.0)
+            reply = await app.read()
             assert (reply.status, reply.one("x-attempt-count")) == (504, "3")
             assert "error=http_response_timeout" in (reply.one("proxy-status") or "")
             assert len(upstream.requests) == 3
@@ -121,10 +125,13 @@ async def test_an_attempt_timeout_ends_with_the_head() -> None:
 
 
 async def test_the_deadline_ends_what_flies() -> None:
-    limits = Timeouts(total=0.3)  # enough for the attempt to have arrived, on a busy machine too
+    limits = Timeouts(total=60.0)
     async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
         async with front.app() as app:
-            reply = await app.ask("GET", "/api/")
+            app.send(request("GET", "/api/", host="127.0.0.1"))
+            await upstream.until(1)
+            front.pass_time(60.0)
+            reply = await app.read()
             assert reply.status == 504
             assert reply.one("x-should-retry") == "false"
             assert front.observed.outcomes == [Outcome.DEADLINE]
@@ -149,10 +156,12 @@ async def test_silence_within_an_answer_breaks_it_off() -> None:
 
 
 async def test_an_app_that_is_silent_within_its_body_gets_408() -> None:
-    limits = Timeouts(idle=0.3)
+    limits = Timeouts(idle=30.0)
     async with Upstream(hang) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
         async with front.app() as app:
             app.send(request("POST", "/api/", "Content-Length: 10", host="127.0.0.1") + b"abc")
+            await upstream.until(1)
+            front.pass_time(30.0)
             assert (await app.read()).status == 408
             await upstream.gone.wait()
 
@@ -362,7 +371,7 @@ async def test_a_reset_of_a_fresh_connection_is_no_transparent_retry() -> None:
 
 async def test_a_retry_after_that_was_held_is_reduced() -> None:
     # The wait would pass the deadline, so the answer goes at once and as it came.
-    limits = Timeouts(total=1.0)
+    limits = Timeouts(total=20.0)
     async with Upstream(answer(503, b"", "Retry-After: 30")) as upstream:
         async with Front(to("api", upstream.url, timeouts=limits)) as front, front.app() as app:
             reply = await app.ask("GET", "/api/")

@@ -7,11 +7,12 @@ section 13).
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.front import CLASSIFY, Answer, Front, to
+from support.front import AT_ONCE, CLASSIFY, Answer, Front, to
 from support.played import Played, Protocol, asked, playing
 
 from proxy.retry.dialect import Dialect, Repeats
@@ -25,7 +26,11 @@ BODY = b'{"error": {"code": "none"}}'
 JSON = ("Content-Type: application/json",)
 #: What a policy needs to keep a success's head, and how that success then fails.
 KEPT: dict[str, tuple[dict[str, Any], Played, int]] = {
-    "silent after its head": ({"timeouts": Timeouts(first_byte=0.4)}, Played(BODY, JSON, come=0, then="stalls"), 504),
+    "silent after its head": (
+        {"timeouts": Timeouts(first_byte=30.0), "strategy": AT_ONCE},
+        Played(BODY, JSON, come=0, then="stalls"),
+        504,
+    ),
     "broken in its first byte": (
         {"timeouts": Timeouts(first_byte=60.0)},
         Played(BODY, JSON, come=0, then="breaks"),
@@ -55,7 +60,11 @@ async def played(
         Front(to("api", upstream.url, target=SPOKEN[spoken], answers=None, **policy)) as front,
     ):
         body = b"{}" if method in ("PUT", "POST") else b""
-        reply = await asked(front, 1, method, "/api/x", *fields, body=body)
+        asking = asyncio.create_task(asked(front, 1, method, "/api/x", *fields, body=body))
+        if fails.then == "stalls":
+            await front.head_kept()
+            front.pass_time(30.0)
+        reply = await asking
         assert isinstance(reply, Answer)
         (call,) = await front.observed.until(1)
         return reply, len(upstream.requests), call

@@ -372,9 +372,13 @@ async def test_a_hundred_are_made_in_all() -> None:
 async def test_the_silence_that_the_app_sees_is_bounded_though_an_attempt_is_in_flight(spoken: Protocol) -> None:
     async with (
         playing(spoken, begun(), Played(then="silent")) as upstream,
-        Front(to("api", upstream.url, **policy(spoken, resume=Resume(wait=0.8)))) as front,
+        Front(to("api", upstream.url, **policy(spoken, resume=Resume(wait=60.0)))) as front,
     ):
-        assert isinstance(await asked(front, 1, "GET", "/api/file"), CutError)
+        asking = asyncio.create_task(asked(front, 1, "GET", "/api/file"))
+        while len(upstream.requests) < 2:  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0)
+        front.pass_time(60.0)
+        assert isinstance(await asking, CutError)
         (call,) = await front.observed.until(1)
         assert (call["outcome"], call["attempts"]) == (Outcome.COMMITTED, 2)
         assert [result for result, _ in front.observed.resumes] == ["broke"]
@@ -480,11 +484,12 @@ async def test_an_endpoint_whose_circuit_breaker_is_open_is_not_asked() -> None:
         changes = policy(1, endpoints=shares, circuit_breaker=breaker, strategy=once, answers=None)
         slow = Played(SMALL, (TAG,), come=20, then="stalls")
         one.plays[:] = [slow, Played(status=500)]
-        async with Front(to("api", one.url, other.url, **changes, timeouts=Timeouts(idle=2.0))) as front:
+        async with Front(to("api", one.url, other.url, **changes, timeouts=Timeouts(idle=60.0))) as front:
             breaking = asyncio.create_task(asked(front, 1, "GET", "/api/file"))
             await one.stalled.wait()
             for _ in range(2):
                 await asked(front, 1, "GET", "/api/other")  # one of the two goes where 500 opens the breaker
+            front.pass_time(60.0)
             assert isinstance(await breaking, CutError)
             assert [each.one("range") for each in (*one.requests, *other.requests)] == [None] * 3
 

@@ -59,6 +59,7 @@ class Case:
     body: bytes = b""
     level: float = 50
     policy: dict[str, Any] = field(default_factory=dict)
+    passes: float = 0.0  # seconds, once the upstream has the second attempt
 
 
 def pieces(*parts: bytes) -> Step:
@@ -119,8 +120,12 @@ CASES = {
     "a post": Case((BUSY, FINE), method="POST"),
     "a post that was not carried out": Case((busy(status=429), FINE), method="POST"),
     "a body": Case((BUSY, FINE), method="PUT", body=b"twice"),
-    "an attempt that takes too long": Case((BUSY, hang, FINE), policy={"timeouts": Timeouts(attempt=0.3)}),
-    "a call that takes too long": Case((BUSY, hang), policy={"timeouts": Timeouts(total=0.4)}),
+    "an attempt that takes too long": Case(
+        (BUSY, hang, FINE),
+        policy={"strategy": standard(Backoff(0.0, 0.0)), "timeouts": Timeouts(attempt=30.0)},
+        passes=30.0,
+    ),
+    "a call that takes too long": Case((BUSY, hang), policy={"timeouts": Timeouts(total=60.0)}, passes=60.0),
     "a body that decides": Case((JSON, FINE), policy={"classify": replace(policy().classify, rules=RULES)}),
     "a trailer of grpc": Case((busy("grpc-status: 14"), FINE)),
     "edited heads": Case(
@@ -159,7 +164,11 @@ async def played(case: Case) -> dict[str, Any]:
         async with Front(place) as front, front.app() as app:
             await app.ask("GET", "/api/first")
             try:
-                reply = await app.ask(case.method, "/api/x", *case.fields, body=case.body)
+                asking = asyncio.create_task(app.ask(case.method, "/api/x", *case.fields, body=case.body))
+                if case.passes:
+                    await upstream.until(3)
+                    front.pass_time(case.passes)
+                reply = await asking
                 seen: dict[str, Any] = {"answer": (reply.head, reply.body, reply.trailers, reply.infos)}
             except CutError as cut:
                 seen = {"cut": cut.answer.head}

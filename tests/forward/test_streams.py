@@ -291,9 +291,12 @@ async def test_a_head_that_comes_before_the_requests_end_goes_on_at_once() -> No
 
 
 async def test_the_deadline_counts_while_a_head_is_kept() -> None:
-    timeouts = Timeouts(first_byte=30.0, total=0.5)
+    timeouts = Timeouts(first_byte=90.0, total=60.0)
     async with called(stalls(BEGUN), classify=BY_PACK, timeouts=timeouts) as (upstream, front):
-        assert (await post(front)).status == 504
+        asking = asyncio.create_task(post(front))
+        await front.head_kept()
+        front.pass_time(60.0)
+        assert (await asking).status == 504
         async with asyncio.timeout(30):
             await upstream.gone.wait()
         assert front.observed.outcomes == [Outcome.DEADLINE]

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, ClassVar
 
 import pytest
-from support.front import CutError, Front, attempts_counted, request, to
+from support.front import AT_ONCE, Answer, CutError, Front, attempts_counted, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
 from proxy.forward import exchange, request_plan
@@ -216,11 +216,17 @@ async def test_an_app_that_leaves() -> None:
 
 
 async def test_a_deadline_and_an_attempt_timeout() -> None:
-    async with Warm(hang, timeouts=Timeouts(total=0.3)) as warm:
-        assert (await warm.app.ask("GET", "/api/x")).status == 504
+    async def late(warm: Warm) -> Answer:
+        warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
+        await warm.upstream.until(2)
+        warm.front.pass_time(30.0)
+        return await warm.app.read()
+
+    async with Warm(hang, timeouts=Timeouts(total=30.0)) as warm:
+        assert (await late(warm)).status == 504
         assert warm.front.observed.outcomes[1] is Outcome.DEADLINE
-    async with Warm(hang, DATED, timeouts=Timeouts(attempt=0.3)) as warm:
-        reply = await warm.app.ask("GET", "/api/x")
+    async with Warm(hang, DATED, timeouts=Timeouts(attempt=30.0), strategy=AT_ONCE) as warm:
+        reply = await late(warm)
         assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
 
 
@@ -411,8 +417,7 @@ async def test_a_dial_that_fails_is_retried(made: list[Call]) -> None:
 @pytest.mark.parametrize("ends", ["the app leaves", "its time is out", "the process ends"])
 async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
     """Its dial is given up, and everything that it took is given back."""
-    limits = Timeouts(total=0.3) if ends == "its time is out" else Timeouts()
-    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url, timeouts=limits)) as front:
+    async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url, timeouts=Timeouts(total=60.0))) as front:
         dialling, cancelled = asyncio.Event(), asyncio.Event()
 
         async def hangs(*_: Any, **__: Any) -> None:
@@ -431,6 +436,8 @@ async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
             elif ends == "the process ends":
                 (connection,) = front.path.acceptor.open
                 connection.cut()
+            else:
+                front.pass_time(60.0)
             if ends != "the app leaves":
                 assert (await app.read()).status in (503, 504)
             await cancelled.wait()

@@ -152,6 +152,11 @@ async def test_a_connection_whose_answer_was_kept_is_used_again() -> None:
         assert upstream.connections == 1
 
 
+async def _kept(front: Front) -> None:
+    while not front.path.buffered:  # noqa: ASYNC110  nothing tells of it
+        await asyncio.sleep(0)
+
+
 async def _seen(app: App, size: int) -> bytes:
     assert (await app.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
     return await app.reader.readexactly(size)
@@ -284,8 +289,7 @@ async def test_a_full_buffer_lets_an_answer_go_on() -> None:
 async def test_an_app_that_leaves_frees_what_was_kept() -> None:
     async with called(stalls(WHOLE[:-1])) as (_, front, app):
         app.send(request("GET", "/api/x", host=app.authority))
-        while not front.path.buffered:  # noqa: ASYNC110  nothing tells of it
-            await asyncio.sleep(0)
+        await _kept(front)
         app.vanish()
         (call,) = await front.observed.until(1)
         assert call["outcome"] is Outcome.CLIENT_GONE
@@ -293,15 +297,20 @@ async def test_an_app_that_leaves_frees_what_was_kept() -> None:
 
 
 async def test_at_the_deadline_an_answer_in_time_goes_on() -> None:
-    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(total=0.3)) as (_, __, app):
+    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(total=30.0)) as (_, front, app):
         app.send(request("GET", "/api/x", host=app.authority))
+        await _kept(front)
+        front.pass_time(30.0)
         await _seen(app, len(BODY) - 1)
 
 
 async def test_the_attempts_timeout_ends_at_the_head() -> None:
-    answers, short = WholeAnswers(pause=60.0, wait=0.5), Timeouts(attempt=0.3)
-    async with called(stalls(WHOLE[:-1]), answers=answers, timeouts=short) as (_, __, app):
+    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(attempt=30.0)) as (_, front, app):
         app.send(request("GET", "/api/x", host=app.authority))
+        await _kept(front)
+        front.pass_time(30.0)
+        assert front.path.buffered, "it is kept for longer than the attempt's timeout"
+        front.pass_time(60.0)
         await _seen(app, len(BODY) - 1)
 
 

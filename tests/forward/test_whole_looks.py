@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.front import CutError, Front, request, to
+from support.front import AT_ONCE, CutError, Front, request, to
 from support.scripted import Step, Upstream, answer, gated, hang, then_close
 
 from proxy.forward import request_plan
@@ -118,7 +118,7 @@ async def test_no_hedge_is_sent_beside_an_answer_that_is_delivered() -> None:
 async def test_an_answer_without_a_first_byte_in_time_is_given_up() -> None:
     never = asyncio.Event()
     head = answer(200, b"ok", DATE)[:-2]
-    policy = {"timeouts": Timeouts(first_byte=0.3)}
+    policy = {"timeouts": Timeouts(first_byte=30.0), "strategy": AT_ONCE}
     for first, missed in ((hang, "answer"), (gated(never, head), "byte of the body")):
         async with (
             Upstream(OK, first, OK) as upstream,
@@ -126,8 +126,13 @@ async def test_an_answer_without_a_first_byte_in_time_is_given_up() -> None:
             front.app() as app,
         ):
             await app.ask("GET", "/api/first")
-            reply = await app.ask("GET", "/api/x")
+            app.send(request("GET", "/api/x", host="127.0.0.1"))
+            await upstream.until(2)
+            if first is not hang:
+                await front.head_kept()
+            front.pass_time(30.0)
+            reply = await app.read()
             assert (reply.status, reply.one("x-attempt-count")) == (200, "2")
             failed = (await front.observed.until(2))[1]["history"][0]
-            assert failed.detail == f"no {missed} within 0.3s (timeouts.first_byte)"
+            assert failed.detail == f"no {missed} within 30s (timeouts.first_byte)"
             never.set()

@@ -26,10 +26,12 @@ from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Targ
 from proxy.runtime import DataPath
 from proxy.server.inherited import bound
 from proxy.server.listeners import bind
+from proxy.transport.clock import monotonic
 
 QUOTA = QuotaSpec()
 FAST = Backoff(0.001, 0.002, jitter="none")
 STANDARD = Strategy("standard", "standard", 3, FAST, QUOTA)
+AT_ONCE = replace(STANDARD, backoff=Backoff(0.0, 0.0))
 NONE = Strategy("none", "none", 1, FAST)
 T, H, O = Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT  # noqa: E741
 CLASSIFY = Classify(
@@ -195,6 +197,24 @@ class Front:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def pass_time(self, seconds: float) -> None:
+        """Have the calls in progress see to their deadlines and timeouts as if so much more time had passed. What is
+        limited is limited generously then, and the test says when the time is out, whatever the machine does meanwhile.
+        A backoff that begins with a timeout is counted from its end: without one, a retry goes at once.
+        """
+        for call in self.calls:
+            call.attend(monotonic() + seconds)
+
+    @property
+    def calls(self) -> list[Any]:
+        """The calls in progress."""
+        return [call for connection in self.path.acceptor.open for call in connection.calls()]
+
+    async def head_kept(self) -> None:
+        """Wait until the head of an answer has come, and is kept."""
+        while not any(attempt.waits for call in self.calls for attempt in call.flights.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0)  # no event tells of it
 
     @contextlib.asynccontextmanager
     async def app(self) -> AsyncIterator[App]:
