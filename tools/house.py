@@ -41,7 +41,7 @@ LARGE: dict[str, tuple[int, int]] = {
     "Registry": (36, 24),
     "Request2": (12, 26),
     "ServerProcess": (23, 27),
-    "Session": (54, 32),
+    "Session": (50, 22),
     "Stream": (31, 25),
     "Worker": (12, 23),
     "WorkerProcess": (14, 22),

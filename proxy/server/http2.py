@@ -21,9 +21,10 @@ from proxy.transport.http2_protocol import Http2Protocol
 from proxy.transport.unread import has_said
 from proxy.wire.first_bytes import HTTP2
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, NO_ERROR
+from proxy.wire.http2.graceful_shutdown import NEVER
 from proxy.wire.http2.peer_limits import PeerLimits
 from proxy.wire.http2.request import Request2
-from proxy.wire.http2.session import NEVER, Session
+from proxy.wire.http2.session import Session
 
 #: Plans that a connection keeps: apps repeat few heads, or none.
 PLANS: Final = 16

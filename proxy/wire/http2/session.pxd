@@ -1,16 +1,21 @@
 cimport cython
 
+from proxy.wire.http2.credit cimport Credit
+from proxy.wire.http2.graceful_shutdown cimport GracefulShutdown
 from proxy.wire.http2.head_reader cimport HeadReader
 from proxy.wire.http2.octets cimport FrameHeader, Slicer
 from proxy.wire.http2.outbox cimport Outbox
-from proxy.wire.http2.peer_limits cimport EndedStreams, FrameBudget, PeerLimits
+from proxy.wire.http2.peer_limits cimport FrameBudget, PeerLimits
+from proxy.wire.http2.peer_settings cimport PeerSettings
 from proxy.wire.http2.stream cimport Stream, StreamSession
+from proxy.wire.http2.stream_ids cimport StreamIds
+from proxy.wire.http2.unfinished_frame cimport UnfinishedFrame
 
 
 cdef int ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PRIORITIZED, SETTINGS
 cdef int GOAWAY, PING, PUSH_PROMISE, RST_STREAM, WINDOW_UPDATE
-cdef int HEADER_SIZE, INTERNAL_ERROR, NO_ERROR, KNOWN, FIRST_WINDOW, SMALLEST_LIMIT, STREAM_CLOSED
-cdef int _SHAPE, _LEAST_CREDIT, _INTERIM, _LIGHT
+cdef int HEADER_SIZE, INTERNAL_ERROR, NO_ERROR, KNOWN, SMALLEST_LIMIT, STREAM_CLOSED
+cdef int _SHAPE, _INTERIM, _LIGHT
 cdef long long MOST
 cdef FrameHeader HEADER
 cdef Slicer SLICER
@@ -24,22 +29,21 @@ cdef class SessionOwner:
 
 cdef class Session(StreamSession):
     cdef public bint draining, ended, has_unread
-    cdef public long long held
     cdef public PeerLimits limits
     cdef public SessionOwner owner
     cdef public dict streams
+    cdef public Credit credit
+    cdef public StreamIds ids
     cdef Outbox _outbox
     cdef dict _begun
     cdef FrameBudget _budget
-    cdef EndedStreams _ended_streams
-    cdef double _drain_due, _partial_since, _started
-    cdef bint _coming, _has_changed, _last_named, _preface, _reading
+    cdef PeerSettings _peer
+    cdef GracefulShutdown _shutdown
+    cdef double _started
+    cdef bint _has_changed, _preface, _reading
     cdef object _errors
     cdef readonly HeadReader _heads
-    cdef long long _highest, _left, _most_streams, _owed, _peer_window, _withheld
-    cdef public long long _next
-    cdef Py_ssize_t _need
-    cdef readonly bytearray _rest
+    cdef readonly UnfinishedFrame _unfinished
 
     cpdef open(self, Stream stream)
     cdef _enter(self, Stream stream, long long number)
@@ -50,17 +54,12 @@ cdef class Session(StreamSession):
     cdef _refuse(self, number, long long code)
     cdef _count(self, long long code)
     cdef _break(self, Stream stream, long long code, detail, double now)
-    @cython.locals(owed=cython.longlong)
-    cdef _credit_stream(self, Stream stream, Py_ssize_t size)
-    @cython.locals(owed=cython.longlong)
-    cdef _credit_connection(self, Py_ssize_t size)
-    @cython.locals(at=Py_ssize_t, rest=bytearray)
+    @cython.locals(at=Py_ssize_t, unfinished=UnfinishedFrame)
     cpdef feed(self, bytes data, double now, long long turn=*)
-    @cython.locals(heads=HeadReader, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, kind=int, flags=int, payload=bytes, high=int, low=int, number=cython.longlong)
+    @cython.locals(heads=HeadReader, peer=PeerSettings, at=Py_ssize_t, size=Py_ssize_t, length=Py_ssize_t, end=Py_ssize_t, kind=int, flags=int, payload=bytes, high=int, low=int, number=cython.longlong)
     cdef Py_ssize_t _read(self, bytes data, double now, long long turn) except -1
     cdef Py_ssize_t _read_preface(self, bytes data) except -1
     cdef _check_order(self, int kind, int flags, number)
-    cdef _check_known(self, number)
     cdef _report_begun(self)
     @cython.locals(body=list, data=bytes)
     cdef _report_head(self, Stream stream, trailers)
@@ -90,7 +89,6 @@ cdef class Session(StreamSession):
     cdef _goaway(self, bytes payload)
     @cython.locals(stream=Stream)
     cdef _grow(self, long long increment)
-    cdef _set(self, int key, long long value)
     cdef _name_last(self)
     cpdef fail(self, long long code, str detail)
 

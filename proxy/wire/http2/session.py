@@ -19,6 +19,7 @@ from typing import Final
 
 from proxy.wire.http2 import frames
 from proxy.wire.http2.compiled import HEADER, SLICER
+from proxy.wire.http2.credit import CONNECTION_WINDOW, Credit
 from proxy.wire.http2.fields import Malformed, Trailers2
 from proxy.wire.http2.frames import (
     ACK,
@@ -38,7 +39,6 @@ from proxy.wire.http2.frames import (
     HEADERS,
     INTERNAL_ERROR,
     KNOWN,
-    LARGEST_LIMIT,
     MOST,
     NO_ERROR,
     PADDED,
@@ -57,24 +57,20 @@ from proxy.wire.http2.frames import (
     code_name,
     flaw,
 )
+from proxy.wire.http2.graceful_shutdown import NEVER, GracefulShutdown
 from proxy.wire.http2.head_reader import HEAD_SECONDS, HeadReader
 from proxy.wire.http2.outbox import Outbox
-from proxy.wire.http2.peer_limits import EndedStreams, FrameBudget, PeerLimits
+from proxy.wire.http2.peer_limits import FrameBudget, PeerLimits
+from proxy.wire.http2.peer_settings import PeerSettings
 from proxy.wire.http2.request import Request2
 from proxy.wire.http2.response import Response2
 from proxy.wire.http2.stream import Stream, StreamSession
+from proxy.wire.http2.stream_ids import StreamIds
+from proxy.wire.http2.unfinished_frame import UnfinishedFrame
 
-#: The window of a connection (contract, section 12).
-CONNECTION_WINDOW: Final = 16 * 1024 * 1024
-#: Seconds from the GOAWAY that announces draining to the one that names the last stream, if the PING is not answered.
-DRAIN_SECONDS: Final = 1.0
-#: Bytes of the connection's window that must be owed before they are credited.
-_LEAST_CREDIT: Final = CONNECTION_WINDOW // 4
 #: The most bytes of all interim answers of one stream, as header lists count: they pass at once, and no other limit
 #: bounds them.
 _INTERIM: Final = 256 * 1024
-_DRAINING: Final = b"redrive\0"
-NEVER: Final = float("inf")
 #: The flags of HEADERS that decide how the frame is to be read.
 _SHAPE: Final = PADDED | PRIORITIZED | END_HEADERS
 #: The budget of one turn while other connections wait for theirs: a frame costs `_LIGHT`, and the frames of a header
@@ -116,10 +112,9 @@ class Session(StreamSession):
     """
 
     __slots__ = (
-        "_begun", "_budget", "_coming", "_drain_due", "_ended_streams", "_errors", "_has_changed", "_heads", "_highest",
-        "_last_named", "_left", "_most_streams", "_need", "_next", "_outbox", "_owed", "_partial_since", "_peer_window",
-        "_preface", "_reading", "_rest", "_started", "_withheld",
-        "draining", "ended", "has_unread", "held", "limits", "owner", "streams",
+        "_begun", "_budget", "_errors", "_has_changed", "_heads", "_outbox", "_peer", "_preface", "_reading",
+        "_shutdown", "_started", "_unfinished", "credit", "draining", "ended", "has_unread", "ids", "limits", "owner",
+        "streams",
     )  # fmt: skip
 
     outbox: Outbox
@@ -134,27 +129,18 @@ class Session(StreamSession):
         self.streams: dict[int, Stream] = {}
         self.draining = False
         self.ended = self.has_unread = False
-        self.held = 0  # bytes held for owners that have paused their streams
         self.outbox = self._outbox = Outbox()
-        self._peer_window = FIRST_WINDOW  # the peer's window of a new stream
-        self._most_streams = limits.streams  # the streams that we may open at once, by the peer's limit and ours
-        self._next = 1  # the id of the next stream that we open
-        self._highest = 0  # the highest id of the streams that the peer opened
-        self._last_named = False  # whether our last GOAWAY named the last stream
-        self._ended_streams = EndedStreams()
-        self._left = CONNECTION_WINDOW  # bytes that the peer may still send
-        self._owed = 0  # bytes that were taken, and are not credited yet
-        self._withheld = 0  # bytes that are credited only once less is held
+        self.credit = Credit(limits, self._outbox)
+        self.ids = StreamIds(client)
+        self._peer = PeerSettings(limits.streams)
+        self._shutdown = GracefulShutdown(self._outbox)
         self._heads = HeadReader(limits.header_bytes)
         self._begun: dict[Stream, Request2 | Response2] = {}  # heads to report, with what comes with them
-        self._rest = bytearray()  # the beginning of an unfinished frame, or preface
-        self._need = 0  # the number of bytes with which that is whole
-        self._started = self._partial_since = now
+        self._unfinished = UnfinishedFrame(now)
+        self._started = now
         self._preface = not client  # whether the preface has yet to come
-        self._coming = False  # whether the peer's SETTINGS have come
         self._reading = self._has_changed = False
         self._budget = FrameBudget(limits.resets, now)
-        self._drain_due = NEVER
         pairs = {
             frames.HEADER_TABLE_SIZE: 0,
             frames.INITIAL_WINDOW_SIZE: limits.window,
@@ -174,40 +160,40 @@ class Session(StreamSession):
     @property
     def is_open(self) -> bool:
         """Whether the peer's SETTINGS have come, and the connection is not given up."""
-        return self._coming and not self.ended
+        return self._peer.came and not self.ended
 
     @property
     def places(self) -> int:
         """The number of further streams that may be opened now; below 0 if the peer has reduced its limit."""
-        return self._most_streams - len(self.streams) if self._coming and not self.draining else 0
+        return self._peer.streams - len(self.streams) if self._peer.came and not self.draining else 0
 
     @property
     def is_free(self) -> bool:
         """Whether another stream may be opened."""
-        return len(self.streams) < self._most_streams and self._coming and not self.draining
+        return len(self.streams) < self._peer.streams and self._peer.came and not self.draining
 
     @property
     def used(self) -> bool:
         """Whether any stream of the connection is over, so that the connection has served a call."""
-        return self._ended_streams.any
+        return self.ids.ended.any
 
     def broke_off(self, stream: Stream) -> bool:
         """Whether we, not the peer, broke off this stream, which is over; also True if that is forgotten."""
-        return self._ended_streams.was_reset(stream.id) is not False
+        return self.ids.ended.was_reset(stream.id) is not False
 
     def open(self, stream: Stream) -> None:
         """Open `stream`, for which a place must be free; the owner sends its head next."""
-        number = self._next
+        number = self.ids.next
         self._enter(stream, number)
-        self._next = number + 2
-        if number + 2 > MOST:
+        self.ids.next = number + 2
+        if self.ids.are_used_up:
             self.draining = True
 
     def _enter(self, stream: Stream, number: int) -> None:
         stream.id = number
         stream.session = self
         stream.over = stream.sent_all = False
-        stream.window = self._peer_window
+        stream.window = self._peer.window
         stream.left = self.limits.window
         self.streams[number] = stream
 
@@ -234,7 +220,7 @@ class Session(StreamSession):
         del self.streams[number]
         if stream.lane is not None:
             self._outbox.leave(stream)
-        self._ended_streams.add(number, was_reset)
+        self.ids.ended.add(number, was_reset)
         if self._reading:
             self._has_changed = True
         else:
@@ -261,7 +247,7 @@ class Session(StreamSession):
 
     def _refuse(self, number: int, code: int) -> None:
         """Send RST_STREAM with this code for stream `number`, which is not opened, or is over."""
-        self._ended_streams.add(number, True)
+        self.ids.ended.add(number, True)
         self._count(code)
         self._outbox.reply(frames.rst_stream(number, code))
 
@@ -283,34 +269,7 @@ class Session(StreamSession):
 
     def taken(self, stream: Stream, size: int) -> None:
         """Give the peer credit for `size` bytes that a stream no longer holds."""
-        self.held -= size
-        if self._withheld and self.held <= self.limits.held:
-            withheld, self._withheld = self._withheld, 0
-            self._credit_connection(withheld)
-        self._credit_stream(stream, size)
-
-    def _credit_stream(self, stream: Stream, size: int) -> None:
-        if stream.received_all or stream.over:
-            return
-        owed = stream.owed + size
-        window = self.limits.window
-        # Until the peer acknowledges our SETTINGS, it may assume RFC 9113's initial window.
-        if not owed or owed < (window if self._heads.acknowledged else min(window, FIRST_WINDOW)) // 4:
-            stream.owed = owed
-            return
-        stream.owed = 0
-        stream.left += owed
-        self._outbox.put(frames.window_update(stream.id, owed))
-
-    def _credit_connection(self, size: int) -> None:
-        owed = self._owed + size
-        if owed < _LEAST_CREDIT:
-            self._owed = owed
-            return
-        self._owed = 0
-        self._left += owed
-        if not self.ended:
-            self._outbox.put(frames.window_update(0, owed))
+        self.credit.release(stream, size)
 
     # -- what came ------------------------------------------------------------------------------------------------
 
@@ -320,12 +279,11 @@ class Session(StreamSession):
         """
         if self.ended:
             return
-        rest = self._rest
-        if rest:
-            if len(rest) + len(data) < self._need:
-                rest += data
+        unfinished = self._unfinished
+        if unfinished.rest:
+            data = unfinished.joined(data)
+            if not data:
                 return
-            data = b"".join((rest, data))
         self._reading = True
         self.has_unread = False
         try:
@@ -340,15 +298,14 @@ class Session(StreamSession):
         if self._has_changed:
             self._has_changed = False
             self.owner.changed()
-        if rest or at < len(data):
-            self._rest = bytearray(data[at:])
-            self._partial_since = now
+        if unfinished.rest or at < len(data):
+            unfinished.keep(data, at, now)
 
     def _read(self, data: bytes, now: float, turn: int) -> int:
         """Read whole frames of `data` until their costs exceed `turn`, the budget of one turn (see `_LIGHT`). Returns
         the offset in `data` of the first frame that was not read.
         """
-        at, size, heads = 0, len(data), self._heads
+        at, size, heads, peer = 0, len(data), self._heads, self._peer
         length: int
         if self._preface:
             at = self._read_preface(data)
@@ -362,11 +319,11 @@ class Session(StreamSession):
                 wrong = flaw(kind, flags, number, length)
                 if wrong is not None:
                     raise Broken(*wrong)
-            if not self._coming or heads.number:
+            if not peer.came or heads.number:
                 self._check_order(kind, flags, number)
             end = at + HEADER_SIZE + length
             if end > size:
-                self._need = HEADER_SIZE + length
+                self._unfinished.need = HEADER_SIZE + length
                 return at
             at += HEADER_SIZE
             payload = data[at:end] if SLICER is None else SLICER.cut(data, at, end)
@@ -387,9 +344,9 @@ class Session(StreamSession):
                 turn -= length
             if turn <= 0 and at < size:
                 self.has_unread = True
-                self._need = 0
+                self._unfinished.need = 0
                 return at
-        self._need = HEADER_SIZE
+        self._unfinished.need = HEADER_SIZE
         return at
 
     def _read_preface(self, data: bytes) -> int:
@@ -405,15 +362,10 @@ class Session(StreamSession):
         """Raise Broken for a frame that may not come here: one before SETTINGS, or one between the frames of a head.
         `kind`: the frame's type; `number`: its stream's id, 0 for the connection.
         """
-        if not self._coming and (kind != SETTINGS or flags & ACK):
+        if not self._peer.came and (kind != SETTINGS or flags & ACK):
             raise Broken(PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if self._heads.number and (kind != CONTINUATION or number != self._heads.number):
             raise Broken(PROTOCOL_ERROR, "a head is interrupted")
-
-    def _check_known(self, number: int) -> None:
-        """Raise Broken if stream `number` was never opened."""
-        if number >= self._next if bool(number & 1) is self.client else number > self._highest:
-            raise Broken(PROTOCOL_ERROR, f"a frame on the idle stream {number}")
 
     def _report_begun(self) -> None:
         """Report the heads that were kept until the bytes of a `feed` were read, each with the body and trailers that
@@ -436,9 +388,7 @@ class Session(StreamSession):
 
     def _data(self, flags: int, number: int, payload: bytes, now: float) -> None:
         size = len(payload)
-        self._left -= size
-        if self._left < 0:
-            raise Broken(FLOW_CONTROL_ERROR, "more DATA than the connection's window")
+        self.credit.spend(size)
         stream = self.streams.get(number)
         if flags & PADDED:
             payload = _unpadded(payload, 0)
@@ -462,11 +412,7 @@ class Session(StreamSession):
         if stream.begun is None and payload and stream.holds:
             self._hold(stream, payload, size, end)
             return
-        self._owed += size
-        if self._owed >= _LEAST_CREDIT:
-            self._credit_connection(0)
-        if not end:
-            self._credit_stream(stream, size)
+        self.credit.read(stream, size, end)
         if stream.begun is not None:
             if payload:
                 stream.begun.append(payload)
@@ -483,9 +429,9 @@ class Session(StreamSession):
         Raises Broken if the stream was never opened. The bytes, `size` of them with the padding, are credited to the
         connection.
         """
-        self._credit_connection(size)
-        self._check_known(number)
-        if not self._ended_streams.was_reset(number):
+        self.credit.give(size)
+        self.ids.check_known(number)
+        if not self.ids.ended.was_reset(number):
             self._budget.spend(self.limits.resets, now)
             self._refuse(number, STREAM_CLOSED)
 
@@ -501,7 +447,7 @@ class Session(StreamSession):
             code, detail = PROTOCOL_ERROR, "DATA before a head"
         else:
             code, detail = PROTOCOL_ERROR, "DATA that does not match content-length"
-        self._credit_connection(size)
+        self.credit.give(size)
         self._break(stream, code, detail, now)
 
     def _hold(self, stream: Stream, payload: bytes, size: int, end: bool) -> None:
@@ -509,12 +455,7 @@ class Session(StreamSession):
         the padding; `end`: it had END_STREAM.
         """
         stream.hold(payload)
-        self.held += len(payload)
-        self._credit_stream(stream, size - len(payload))
-        if self.held > self.limits.held:
-            self._withheld += len(payload)
-            size -= len(payload)
-        self._credit_connection(size)
+        self.credit.hold(stream, size, len(payload))
         if end:
             stream.report_end(None)
 
@@ -549,10 +490,10 @@ class Session(StreamSession):
         """
         stream = self.streams.get(number)
         if stream is None:
-            if self.client or not number & 1 or number <= self._highest:
-                self._stray_head(number, block, now)
-            else:
+            if self.ids.is_new(number):
                 self._request(number, block, end, now)
+            else:
+                self._stray_head(number, block, now)
             return
         try:
             if stream.received_all:
@@ -569,7 +510,7 @@ class Session(StreamSession):
         """Refuse a head on the stream with the id `number`, which is over, with a RST_STREAM unless we had broken the
         stream off; its header block is decoded all the same. Raises Broken if the stream never existed.
         """
-        was_reset = self._ended_streams.was_reset(number)
+        was_reset = self.ids.ended.was_reset(number)
         if was_reset is None:
             raise Broken(PROTOCOL_ERROR, f"a head on the stream {number}")
         self._heads.pass_over(block)
@@ -582,21 +523,21 @@ class Session(StreamSession):
         RST_STREAM if too many are open or the head is malformed. `end`: no body follows the head.
         """
         limits = self.limits
-        if self._last_named:  # the client knows from our GOAWAY that the stream is not served
+        if self._shutdown.named:  # the client knows from our GOAWAY that the stream is not served
             self._heads.pass_over(block)
-            self._highest = number
-            self._ended_streams.add(number, True)
+            self.ids.highest = number
+            self.ids.ended.add(number, True)
             return
         if len(self.streams) >= limits.streams:
             self._heads.pass_over(block)
-            self._highest = number
+            self.ids.highest = number
             self._refuse(number, REFUSED_STREAM)
             return
         try:
             head = self._heads.request(block, end)
-            self._highest = number
+            self.ids.highest = number
         except Malformed:
-            self._highest = number
+            self.ids.highest = number
             self._budget.spend(self.limits.resets, now)
             self._refuse(number, PROTOCOL_ERROR)
             return
@@ -694,7 +635,7 @@ class Session(StreamSession):
         self._report_begun()
         stream = self.streams.get(number)
         if stream is None:
-            self._check_known(number)
+            self.ids.check_known(number)
             return
         if not self.client and not stream.answered:
             self._budget.spend(self.limits.resets, now)
@@ -707,42 +648,25 @@ class Session(StreamSession):
             self._close(stream, stream.holds_all is False)
             return
         self._close(stream, True)
-        self._ended_streams.add(
-            number, False
-        )  # the peer has nothing of it under way: what still comes is after its end
+        self.ids.ended.add(number, False)  # the peer has nothing of it under way: what still comes is after its end
         stream.report_gone(code, processed=code != REFUSED_STREAM, detail=f"the peer reset it: {code_name(code)}")
 
     def _settings(self, flags: int, payload: bytes, now: float) -> None:
-        first = not self._coming
+        first = not self._peer.came
         if not first:
             self._budget.spend(self.limits.resets, now)
         if flags & ACK:
-            self._heads.acknowledged = True
+            self._heads.acknowledged = self.credit.acknowledged = True
             return
-        self._coming = True
-        window = self._peer_window
-        for key, value in struct.iter_unpack(">HI", payload):
-            self._set(key, value)
+        window = self._peer.window
+        self._peer.read(payload, self.client)
+        self._outbox.frame_limit = min(self._peer.frame_limit, FRAME_LIMIT)
         self._outbox.reply(frames.frame(SETTINGS, ACK, 0))
-        if self._peer_window != window:
-            self._grow(self._peer_window - window)
+        if self._peer.window != window:
+            self._grow(self._peer.window - window)
         if first:
             self.owner.opened()
         self._notify_changed()
-
-    def _set(self, key: int, value: int) -> None:
-        if key == frames.INITIAL_WINDOW_SIZE:
-            if value > MOST:
-                raise Broken(FLOW_CONTROL_ERROR, "an initial window above 2^31-1")
-            self._peer_window = value
-        elif key == frames.MAX_FRAME_SIZE:
-            if not SMALLEST_LIMIT <= value <= LARGEST_LIMIT:
-                raise Broken(PROTOCOL_ERROR, "a limit of frames out of range")
-            self._outbox.frame_limit = min(value, FRAME_LIMIT)
-        elif key == frames.MAX_CONCURRENT_STREAMS:
-            self._most_streams = min(value, self.limits.streams)
-        elif key == frames.ENABLE_PUSH and (value > 1 or (value and self.client)):
-            raise Broken(PROTOCOL_ERROR, "ENABLE_PUSH out of range")
 
     def _grow(self, increment: int) -> None:
         """Enlarge the window of every stream by `increment`, or shrink it if that is negative."""
@@ -756,7 +680,7 @@ class Session(StreamSession):
         self._budget.spend(self.limits.resets, now)
         if not flags & ACK:
             self._outbox.reply(frames.frame(PING, ACK, 0, payload))
-        elif payload == _DRAINING and self._drain_due < NEVER:
+        elif self._shutdown.is_answered(payload):
             self._name_last()
 
     def _goaway(self, payload: bytes) -> None:
@@ -784,7 +708,7 @@ class Session(StreamSession):
         else:
             stream = self.streams.get(number)
             if stream is None:
-                self._check_known(number)
+                self.ids.check_known(number)
                 return
             self._outbox.grant(stream, increment)
             if not increment:
@@ -801,19 +725,18 @@ class Session(StreamSession):
     @property
     def due(self) -> float:
         """The time (seconds) at which `tick` is to be called next; infinite if nothing is awaited."""
-        if self._coming and not self._rest and not self._heads.number:  # the usual case, made fast
-            return self._drain_due
-        return min(self._late_at, self._drain_due)
+        if self._peer.came and not self._unfinished.rest and not self._heads.number:  # the usual case, made fast
+            return self._shutdown.due
+        return min(self._late_at, self._shutdown.due)
 
     @property
     def _late_at(self) -> float:
         """The time by which what has begun to come must be whole: a head, or the preface and SETTINGS."""
         if self._heads.number:
             return self._heads.since + HEAD_SECONDS
-        if not self._coming and not self.client:
+        if not self._peer.came and not self.client:
             return self._started + HEAD_SECONDS
-        rest = self._rest
-        return self._partial_since + HEAD_SECONDS if len(rest) > 3 and rest[3] == HEADERS else NEVER
+        return self._unfinished.since + HEAD_SECONDS if self._unfinished.is_head else NEVER
 
     def tick(self, now: float) -> None:
         """Handle the passing of time: a head that is not whole by now ends the connection; a session that drains sends
@@ -823,30 +746,26 @@ class Session(StreamSession):
             return
         if now >= self._late_at:
             self.fail(PROTOCOL_ERROR, f"a head that was not whole in {HEAD_SECONDS:g} s")
-        elif now >= self._drain_due:
+        elif now >= self._shutdown.due:
             self._name_last()
 
     def drain(self, now: float) -> None:
         """Serve the open streams, and those that the peer opens before it learns of the drain; then no more (RFC 9113,
         6.8).
         """
-        if self.ended or self._last_named or self._drain_due < NEVER:
+        if self.ended or self._shutdown.has_begun:
             return
         self.draining = True
-        self._outbox.put(frames.goaway(MOST, NO_ERROR))
-        self._outbox.put(frames.frame(PING, 0, 0, _DRAINING))
-        self._drain_due = now + DRAIN_SECONDS
+        self._shutdown.begin(now)
 
     def _name_last(self) -> None:
-        self._drain_due = NEVER
-        self._last_named = True
-        self._outbox.put(frames.goaway(self._highest, NO_ERROR))
+        self._shutdown.name_last(self.ids.highest)
         self._notify_changed()
 
     @property
     def drained(self) -> bool:
         """Whether the session drains, and has nothing left to do."""
-        return self.draining and self._drain_due == NEVER and not self.streams
+        return self.draining and self._shutdown.due == NEVER and not self.streams
 
     def fail(self, code: int, detail: str) -> None:
         """Give the connection up: send GOAWAY, and report every stream as gone. `code`: the error code of HTTP/2;
@@ -855,7 +774,7 @@ class Session(StreamSession):
         if not self.ended:
             if code:
                 self._count(code)
-            self._outbox.put(frames.goaway(self._highest, code, detail))
+            self._outbox.put(frames.goaway(self.ids.highest, code, detail))
             self.lost(code, detail)
             self.owner.failed(code, detail)
 
@@ -869,7 +788,8 @@ class Session(StreamSession):
         self.ended = self.draining = True
         self.has_unread = False
         self._begun.clear()
-        self._rest = bytearray()
+        self._unfinished.rest = bytearray()
+        self.credit.close()
         self._outbox.clear()
         for stream in list(self.streams.values()):
             if stream.over:

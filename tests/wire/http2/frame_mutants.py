@@ -174,8 +174,8 @@ def ours(case: bytes, cuts: list[int], *, client: bool) -> tuple[dict[int, Messa
         said += len(side.out())
         start = cut
     session = side.session
-    assert len(session._rest) + session._heads._size * bool(session._heads.number) <= KEPT
-    assert session.held == 0 and len(session.streams) <= LIMITS.streams
+    assert len(session._unfinished.rest) + session._heads._size * bool(session._heads.number) <= KEPT
+    assert session.credit.held == 0 and len(session.streams) <= LIMITS.streams
     assert not session.ended or not session.streams
     found = {}
     for stream in streams or side.accepted:

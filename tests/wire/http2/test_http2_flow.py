@@ -116,7 +116,7 @@ def test_what_one_side_writes_the_other_reads(
             if stream.head is not None:
                 stream.send_head(own_block(200, b""), False)
                 answering.append(Writer(stream, bodies[stream.id // 2][1], trailers[stream.id // 2]))
-        held = sum(side.session.held for side in talk.sides)
+        held = sum(side.session.credit.held for side in talk.sides)
         assert held <= sum(windows) * len(bodies)
         for each in (*asking, *answering):
             assert each.stream.queued <= HIGH_WATER + 30_000 or each.done
@@ -153,4 +153,4 @@ def test_what_one_side_writes_the_other_reads(
             assert stream.over
             assert (trailers_block(stream.trailers)) == trailer
     assert not client.session.streams and not server.session.streams
-    assert client.session.held == server.session.held == 0
+    assert client.session.credit.held == server.session.credit.held == 0

@@ -165,7 +165,7 @@ def test_more_data_than_the_connection_was_credited() -> None:
     piece = data(1, bytes(60 * 1024))
     side.feed(headers(1, POST, end=False))
     side.accepted[0].pause()
-    side.session.limits = PeerLimits(window=frames.MOST, held=0)  # nothing more is credited
+    side.session.credit.limits = PeerLimits(window=frames.MOST, held=0)  # nothing more is credited
     for _ in range(16 * 1024 // 60 + 1):
         side.feed(piece)
     assert is_given_up(side, FLOW_CONTROL_ERROR)
@@ -365,7 +365,7 @@ def test_more_data_than_the_stream_was_credited() -> None:
     side.feed(data(1, b"1"))
     assert resets(side.said()) == [(1, FLOW_CONTROL_ERROR)]
     assert stream.events == ["head", ("gone", FLOW_CONTROL_ERROR, True)]
-    assert side.session.held == 0
+    assert side.session.credit.held == 0
 
 
 @pytest.mark.parametrize("more", [data(1, b"x"), headers(1, GET), headers(1, ((b"a", b"1"),))])

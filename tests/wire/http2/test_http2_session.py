@@ -24,13 +24,13 @@ from talk import (
 )
 
 from proxy.wire.http2 import frames
+from proxy.wire.http2.credit import CONNECTION_WINDOW
 from proxy.wire.http2.flow import HIGH_WATER
 from proxy.wire.http2.frames import CANCEL, NO_ERROR, REFUSED_STREAM, frame
 from proxy.wire.http2.heads import own_block
 from proxy.wire.http2.peer_limits import PeerLimits
 from proxy.wire.http2.request import Request2
 from proxy.wire.http2.response import Response2
-from proxy.wire.http2.session import CONNECTION_WINDOW
 
 
 def data_of(said: list[tuple[int, int, int, bytes]], stream: int = 1) -> bytes:
@@ -383,9 +383,9 @@ def test_what_comes_is_credited_when_it_is_taken() -> None:
     stream = side.accepted[0]
     stream.pause()
     side.feed(data(1, bytes(60_000)), data(1, bytes(40_000), end=True))
-    assert updates(side.said()) == [] and len(stream.body) == 30_000 and side.session.held == 100_000
+    assert updates(side.said()) == [] and len(stream.body) == 30_000 and side.session.credit.held == 100_000
     side.resume(stream)
-    assert len(stream.body) == 130_000 and stream.whole and side.session.held == 0
+    assert len(stream.body) == 130_000 and stream.whole and side.session.credit.held == 0
 
 
 def test_the_connection_is_credited_whatever_one_stream_does_until_too_much_is_held() -> None:
@@ -410,10 +410,10 @@ def test_held_bytes_of_a_stream_that_is_over_are_counted_until_they_are_taken() 
     side.feed(headers(1, OK, end=False))
     stream.pause()
     side.feed(data(1, b"12345"), headers(1, ((b"a", b"1"),)))
-    assert stream.over and side.session.held == 5 and not stream.whole
+    assert stream.over and side.session.credit.held == 5 and not stream.whole
     side.session.lost()
     side.resume(stream)
-    assert stream.whole and stream.body == b"12345" and side.session.held == 0
+    assert stream.whole and stream.body == b"12345" and side.session.credit.held == 0
     assert stream.trailers is not None
 
 
@@ -475,7 +475,7 @@ def test_an_app_that_goes_away_is_still_app() -> None:
 
 def test_ids_that_are_used_up_drain_a_connection() -> None:
     side = upstream()
-    side.session._next = frames.MOST - 2
+    side.session.ids.next = frames.MOST - 2
     side.request()
     assert side.session.places > 0
     stream = side.request()
