@@ -312,8 +312,9 @@ class Admission:
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
         """The bound on how long the governor may hold the call that ends first: its name (such as "hold" or
-        "deadline"), the time at which it ends, and its length in seconds (that of the queue's bound in calls). `gate`:
-        what holds the call; `came`: the call has just come to the governor.
+        "deadline"), the time at which it ends, and its length in seconds (that of the queue's bound in calls; for the
+        deadline, the seconds before it at which the bound ends, because answers take so long). `gate`: what holds the
+        call; `came`: the call has just come to the governor.
         """
         governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
         assert since is not None  # the governor holds the call
@@ -333,7 +334,8 @@ class Admission:
             if late is not None:
                 bounds.append(("late", since + late, late))
         if self._deadline is not None:
-            bounds.append(("deadline", self._deadline - (governor.answer_time(self) if gate == "limit" else 0.0), 0.0))
+            usual = governor.answer_time(self) if gate == "limit" else 0.0
+            bounds.append(("deadline", self._deadline - usual, usual))
         return min(bounds, key=lambda each: each[1])
 
     def held_for(self, now: float) -> float:

@@ -285,8 +285,10 @@ class NextAttempt:
         """Wait for a gate until the time `at`, if the deadline allows it and the waiting room has a place. Returns what
         `ask` returns.
         """
-        if deadline is not None and at > deadline - self._answer_time(gate) + EPSILON:
-            return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now)
+        if deadline is not None:
+            usual = self._answer_time(gate)
+            if at > deadline - usual + EPSILON:
+                return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now, usual)
         if not payment.wait("held", self.admission):
             self.gates().found_no_place = gate in ("limit", "outage")
             return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"

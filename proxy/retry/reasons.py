@@ -35,24 +35,30 @@ NO_TOKEN = f"{GATES['rate']} has no token for it"
 SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
-def held_too_long(gate: str, wait: float, left: float | None) -> str:
+def held_too_long(gate: str, wait: float, left: float | None, usual: float = 0.0) -> str:
     """Why a call is answered and not held, or held no longer: the gate `gate` would hold it for `wait` seconds, but its
-    deadline is in `left` seconds (None counts as 0).
+    deadline is in `left` seconds (None counts as 0). `usual`: the seconds that its answer would take, 0 if that is not
+    known or not asked.
     """
-    if (left or 0.0) < 0.005:  # as hundredths: 0 s
+    left = left or 0.0
+    if left < 0.005:  # as hundredths: 0 s
         return f"{GATES[gate]} did not let it go before its deadline"
-    return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(left)}"
+    if wait > left or not usual:
+        return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(left)}"
+    times = f"in {about(wait)}, and answers usually take {about(usual)}"
+    return f"{GATES[gate]} lets it go {times}: too late for the deadline, which is in {about(left)}"
 
 
 def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -> str:
     """Why a call that a cooldown, a limit or an outage (`gate`) would hold for `wait` seconds is refused at once.
     `bound`: the bound that this would exceed: "reject", "deadline", "hold", "wait", "queue" or "patience"; `most`: that
-    bound in seconds (calls, for the queue); `left`: the seconds that are left of it.
+    bound in seconds (calls, for the queue; for the deadline, the seconds before it at which the call has to be sent);
+    `left`: the seconds that are left of it.
     """
     if bound == "reject":
         return "the upstream asked its callers to wait, and pushback.cooldown is reject"
     if bound == "deadline":
-        return held_too_long(gate, wait, left)
+        return held_too_long(gate, wait, left + most, most)
     if bound == "queue":
         return f"{GATES[gate]} holds {most:g} calls already, as many as concurrency.queue allows"
     if bound == "late":

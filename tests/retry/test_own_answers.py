@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
-from proxy.retry.reasons import held_too_long, own_answer
+from proxy.retry.reasons import GATES, held_in_vain, held_too_long, own_answer
 
 UNAVAILABLE, RESOURCE_EXHAUSTED = 14, 8
 ENHANCE_YOUR_CALM = 0xB  # RFC 9113 section 7
@@ -36,3 +36,11 @@ def test_a_call_that_was_held_up_to_its_deadline_names_no_instants() -> None:
     assert held_too_long("outage", 0.2, 0.1) == (
         "the upstream's outage lets it go in 0.2 s, after the deadline, which is in 0.1 s"
     )
+
+
+def test_a_call_whose_answer_would_come_too_late_is_told_how_long_answers_take() -> None:
+    late = "and answers usually take 0.8 s: too late for the deadline, which is in 2 s"
+    rate, limit = GATES["rate"], GATES["limit"]
+    assert held_too_long("rate", 1.5, 2.0, 0.8) == f"{rate} lets it go in 1.5 s, {late}"
+    assert held_too_long("rate", 2.5, 2.0, 0.8) == f"{rate} lets it go in 2.5 s, after the deadline, which is in 2 s"
+    assert held_in_vain("limit", 1.5, "deadline", 0.8, 1.2) == f"{limit} lets it go in 1.5 s, {late}"
