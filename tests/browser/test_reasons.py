@@ -39,7 +39,7 @@ upstreams:
   poor: {{url: "{url}", bucket: poor}}
   stopped: {{url: "{url}"}}
   too-long: {{url: "{url}"}}
-  late: {{url: "{url}", timeouts: {{total: 300ms}}}}
+  late: {{url: "{url}", timeouts: {{total: 3s}}}}
   no-time: {{url: "{url}", timeouts: {{total: 5s}}}}
   broken: {{url: "{url}"}}
   disabled: {{url: "{url}", mode: "off"}}
@@ -120,12 +120,13 @@ async def everything(running: Redrive, upstream: Upstream) -> None:
                 async with session.request(method, f"{running.url}{path}", headers=headers) as reply:
                     await reply.read()
 
-        once = {"X-Retry-Timeout": "500ms"}  # its own retry would wait longer
-        waits = (call("/cooling/wait=30", **once), call("/cooled/wait=30", **once), call("/held/wait=1", **once))
+        soon = {"X-Retry-Timeout": "10s"}  # its own retry would wait longer
+        waits = (call("/cooling/wait=30", **soon), call("/cooled/wait=30", **soon))
         await asyncio.gather(*map(call, FIRST), call("/unsafe/503", "POST"), *waits)
         in_vain = call("/cooled/200", **{"X-Retry-Timeout": "2s"})
         await call("/tripped/503")
         await call("/tripped/200")
+        await call("/held/wait=5", **{"X-Retry-Timeout": "4s"})
         await asyncio.gather(call("/paced/200"), call("/cooling/200"), call("/held/200"), in_vain)
         async with session.get("http://169.254.169.254/", proxy=running.url) as reply:
             assert reply.status == 403

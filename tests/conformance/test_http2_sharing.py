@@ -31,8 +31,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talks]:
     kinds = {
         "once": ("strategy: none\ntimeouts: {connect: 1m}", 20),
         "quick": (QUICK, 10),
-        "short": (f"{QUICK}timeouts: {{connect: 5s, total: 300ms}}\ndialects: [http, grpc]", 2),
-        "hasty": ("strategy: none\ntimeouts: {connect: 100ms}", 2),
+        "grpc": (f"{QUICK}timeouts: {{connect: 1m}}\ndialects: [http, grpc]", 2),
+        "hasty": ("strategy: none\ntimeouts: {connect: 2s}", 2),
     }
     with Talks(tmp_path_factory.mktemp("sharing"), kinds, "pool: {http2_idle: 60s}") as started:
         yield started
@@ -239,11 +239,11 @@ def test_a_goodbye_while_others_wait_for_a_dial(proxy: Talks, app: Talk) -> None
 
 
 def test_a_place_is_waited_for_within_the_calls_time(proxy: Talks, app: Talk) -> None:
-    place = proxy.place("short")
+    place = proxy.place("grpc")
     app.ask(place)
     peer = listening(place, (MAX_STREAMS, 1))
     peer.begun()
-    sid = app.grpc(place)
+    sid = app.grpc(place, [("grpc-timeout", "300m")])
     hanging = listening(place, greet=False)
     assert app.over(sid).grpc_status == 4
     hanging.peer.close()

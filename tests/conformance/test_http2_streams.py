@@ -12,7 +12,7 @@ CONFIG = """
 defaults:
   strategy: {kind: standard, max_attempts: 2, backoff: {base: 0s, jitter: none}}
   dialects: [http, anthropic]
-  timeouts: {first_byte: 300ms}
+  timeouts: {first_byte: %s}
 """
 STREAM: Fields = [(":status", "200"), ("content-type", "text/event-stream")]
 ASKS = b'{"stream": true}'
@@ -22,8 +22,9 @@ FAILS = b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_er
 
 
 @pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[Http2Proxy]:
-    with Http2Proxy(tmp_path, CONFIG, number=1) as made:
+def proxy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Http2Proxy]:
+    """Its upstream has half a minute for the first byte, or what a test names: then its time passes."""
+    with Http2Proxy(tmp_path, CONFIG % getattr(request, "param", "30s"), number=1) as made:
         yield made
 
 
@@ -50,6 +51,7 @@ def test_a_stream_that_opens_with_an_error_is_made_again(proxy: Http2Proxy) -> N
     assert line["history"][0]["because"] == "dialect anthropic: error overloaded_error"
 
 
+@pytest.mark.parametrize("proxy", ["3s"], indirect=True)  # the second attempt has to be in time
 def test_a_stream_that_stalls_is_reset_and_made_again(proxy: Http2Proxy) -> None:
     place = proxy.place()
     with proxy.http2().peer as peer:
@@ -88,6 +90,7 @@ def test_what_counts_goes_on_at_once_and_an_error_behind_it_as_it_came(proxy: Ht
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("proxy", ["300ms"], indirect=True)
 def test_a_grpc_call_is_not_bounded_and_its_head_goes_on_at_once(proxy: Http2Proxy) -> None:
     place = proxy.place()
     with proxy.http2().peer as peer:

@@ -66,25 +66,25 @@ async def run(*command: str) -> str:
     return out.decode()
 
 
-async def test_openai_and_anthropic_say_what_a_silent_stream_was_waited_for(tmp_path: Path) -> None:
-    timeouts = "timeouts: {first_byte: 50ms}"
-    async with Upstream(*[stalls] * 4) as silent:
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+async def test_openai_and_anthropic_say_what_a_silent_stream_was_waited_for(tmp_path: Path, client: str) -> None:
+    timeouts = "timeouts: {first_byte: 2s}"  # the head, and with it that events are waited for, has to come by then
+    async with Upstream(stalls) as silent, Redrive(tmp_path, upstream(client, silent.url, timeouts)) as redrive:
         said = (
-            f"redrive: no event within 0.05s (timeouts.first_byte) from 127.0.0.1:{silent.port} "
+            f"redrive: no event within 2s (timeouts.first_byte) from 127.0.0.1:{silent.port} "
             "(2 attempts, attempts_exhausted)"
         )
-        async with Redrive(tmp_path, upstream("openai", silent.url, timeouts)) as redrive:
+        if client == "openai":
             chat = openai.OpenAI(api_key="k", base_url=f"{redrive.url}/api", max_retries=0).chat.completions
             error: Any = await raised(lambda: chat.create(model="m", messages=[], stream=True), openai_error)
-        assert said in str(error)
-        assert (error.status_code, error.code, error.type) == (504, "attempts_exhausted", "server_error")
-        async with Redrive(tmp_path, upstream("anthropic", silent.url, timeouts)) as redrive:
+            assert (error.status_code, error.code, error.type) == (504, "attempts_exhausted", "server_error")
+        else:
             made = anthropic.Anthropic(api_key="k", base_url=f"{redrive.url}/api", max_retries=0).messages
             error = await raised(
                 lambda: made.create(model="m", messages=[], max_tokens=1, stream=True), lambda: anthropic.APIStatusError
             )
+            assert error.body["error"]["type"] == "timeout_error"
         assert said in str(error)
-        assert error.body["error"]["type"] == "timeout_error"
 
 
 def service(name: str, redrive: Redrive) -> Any:

@@ -297,7 +297,7 @@ async def test_an_answer_that_is_an_error_in_json_under_200(tmp_path: Path, api:
     rule = "classify: {rules: [{status: 200, json: {error.code: server_busy}, as: transient}]}"
     async with (
         Upstream(busy, answer(200, api.whole, f"Content-Type: {kind}")) as upstream,
-        Redrive(tmp_path, config(api, upstream, rule, SHORTLY)) as redrive,
+        Redrive(tmp_path, config(api, upstream, rule, "timeouts: {first_byte: 20s}")) as redrive,
     ):
         assert await ask(api.plainly, redrive) == "hi"
         first, _ = await attempts(redrive)
@@ -329,9 +329,11 @@ async def test_what_stalls_every_time_goes_on_at_another_upstream_which_has_a_ti
     whole = stream(api.begun, api.said, api.ends)
     async with Upstream(stalls(api.begun)) as ill, Upstream(stalls(api.begun), whole) as well:
         text = config(api, ill, SHORTLY, "fallback: [{to: other, keep: [x-api-key]}]")
-        other = config(api, well, "timeouts: {first_byte: 2s}").replace("  llm:", "  other:").partition("\n")[2]
+        other = config(api, well, "timeouts: {first_byte: 300ms}", attempts=10).replace("  llm:", "  other:")
+        other = other.partition("\n")[2]
         async with Redrive(tmp_path, text + other) as redrive:
             assert await ask(api.ask, redrive) == ["hi"]
-            found = await attempts(redrive)
-    assert [each.get("fault") for each in found] == ["attempt_timeout"] * 3 + [None]
-    assert [each["upstream"] for each in found] == ["llm", "llm", "other", "other"]
+            *late, last = await attempts(redrive)
+    assert len(late) >= 3  # more where a machine takes longer to answer
+    assert {each["fault"] for each in late} == {"attempt_timeout"} and "fault" not in last
+    assert [each["upstream"] for each in (*late, last)] == ["llm"] * 2 + ["other"] * (len(late) - 1)
