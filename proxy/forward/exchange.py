@@ -609,6 +609,7 @@ class Exchange(AttemptOwner):
     def finish(self, outcome: Outcome, now: float) -> None:
         """End the call: release everything, report it, give the app's stream back."""
         context, delivery, call, upload = self.context, self.delivery, self.call, self.upload
+        so_far = call.so_far
         self.over = True
         outcome = self._verdict or outcome
         if context.watch.alarms:
@@ -632,17 +633,17 @@ class Exchange(AttemptOwner):
             settle_price(call, self.flights, outcome, now)
         given_up = False
         if outcome is not _SUCCESS:
-            no_place = outcome is _OVERLOADED and call.so_far.found_no_place
-            given_up = gave_up(self.plan.policy, outcome, call.so_far.attempts, no_place)
+            no_place = outcome is _OVERLOADED and so_far.found_no_place
+            given_up = gave_up(self.plan.policy, outcome, so_far.attempts, no_place)
         if self.journey is not None:
             self.journey.close()
             self.plan = self.journey.first  # the call is reported as it came, whichever upstream it ended at
-        if not call.so_far.attempts and call.so_far.held_by and not delivery.detail:
-            delivery.detail = f"{GATES[call.so_far.held_by]} held it"
+        if not so_far.attempts and so_far.held_by and not delivery.detail:
+            delivery.detail = f"{GATES[so_far.held_by]} held it"
         record = report_of(self.plan, delivery, self.started, now)
         bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
         agent = user_agent_of(self.plan)
-        add_call(record, call.so_far, agent, outcome, delivery.detail, bytes_in, self.sender.endpoint)
+        add_call(record, so_far, agent, outcome, delivery.detail, bytes_in, self.sender.endpoint)
         if given_up or context.app_repeats.given_up:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
             look_for_repeat(delivery, self.plan, record, body, given_up, agent or None)

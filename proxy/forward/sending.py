@@ -118,11 +118,11 @@ class Sender:
             self.resumer.is_sent = True
             self.call.asks_for(number, self.resumer.asked)
         self.endpoint = origin.label
-        self.call.sent(number, self.endpoint, "", now)
         attempt = flights[number] = Attempt(self.owner, number, origin)
         attempt.key = action.key
         stream = None if action.fresh else self.resting(origin, now)
         if stream is None:
+            self.call.sent(number, self.endpoint, "", now)
             opening = partial(self.open, origin, fresh=action.fresh, alone=action.alone)
             send = self._send_alone if action.alone else self.send
             dial = send_when_open(self.owner, self.context.pool, attempt, opening, send)
@@ -134,6 +134,7 @@ class Sender:
     def send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send an attempt on this stream, which may have been closed since it was opened."""
         if not stream.is_open:
+            self.call.sent(attempt.number, attempt.origin.label, "", now)
             self.owner.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
             return
         self.begin(attempt, stream, now)

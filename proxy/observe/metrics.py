@@ -361,11 +361,7 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
     """Count each attempt of a call, and whether a retry was denied after the last one. `records` are the attempts at
     one upstream; `is_over`: the call ended at that upstream.
     """
-    before = records[0].attempt if records else 1
-    for record in records:
-        if record.attempt < before:
-            before = record.attempt
-    before -= 1  # made elsewhere
+    before = min([record.attempt for record in records], default=1) - 1  # made elsewhere
     ended = before
     last: AttemptRecord | None = None
     for record in records:
@@ -375,7 +371,8 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
         if record.decision == _DENIED:  # it was never sent, and is no attempt
             continue
         series.results[result(record)] += 1
-        _count_first_byte(series, record)
+        if record.first_byte is not None:
+            _count_first_byte(series, record)
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
         if record.attempt == before + 1 and before:

@@ -25,8 +25,8 @@ cdef class Evidence:
     cpdef refused_under_limit(self, double now)
     cpdef skip(self, double now)
     cpdef learn(self, double share, double now)
+    @cython.locals(faded=double, ended=cython.longlong)
     cpdef _count(self, double now, long refused)
-    cpdef _fade(self, double now)
 
 
 @cython.locals(below=double, k=cython.long)

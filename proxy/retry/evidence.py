@@ -102,8 +102,8 @@ class Evidence:
         """Leave all attempts that have ended so far and are not counted yet out of the usual share of refusals, because
         a limit was in force.
         """
-        self._fade(now)
         self._upto = self.traffic.ended
+        self._count(now, 0)
 
     def learn(self, share: float, now: float) -> None:
         """Take this share of refusals (0 to 1) for the usual one: a trial has shown that as many attempts fail at half
@@ -120,16 +120,13 @@ class Evidence:
         self._refused = min(self._refused, _UNLEARNT * self._all)
 
     def _count(self, now: float, refused: int) -> None:
-        self._fade(now)
-        self._all += self.traffic.ended - self._upto
-        self._refused += refused
-        self._upto = self.traffic.ended
-
-    def _fade(self, now: float) -> None:
-        faded = math.exp(min(0.0, self._at - now) / _MINUTE)
-        self._all *= faded
-        self._refused *= faded
-        self._at = now
+        """Let the counts of the last minute fade, and add the attempts that have ended since, `refused` of them
+        refused.
+        """
+        faded, ended = math.exp(min(0.0, self._at - now) / _MINUTE), self.traffic.ended
+        self._all = self._all * faded + (ended - self._upto)
+        self._refused = self._refused * faded + refused
+        self._at, self._upto = now, ended
 
 
 def tail(count: int, least: int, share: float) -> float:

@@ -147,10 +147,9 @@ class SequentialFlow:
 
     def sequential(self, call: CallState) -> Sequential:
         """The call's plan for attempts one after another, made when it is needed."""
-        plan = call.plan
-        if plan is None:
-            plan = call.plan = Sequential(call.policy.strategy, call.next_attempt.env.rng)
-        assert isinstance(plan, Sequential)
+        if call.plan is None:
+            call.plan = Sequential(call.policy.strategy, call.next_attempt.env.rng)
+        plan: Sequential = call.plan
         return plan
 
     def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:

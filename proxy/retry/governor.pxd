@@ -51,7 +51,7 @@ cdef class Governor:
     cpdef _note_time(self, str route, double sent, double now, Traffic traffic)
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
-    @cython.locals(base=Lane, lost=str, has_place=bint, is_probe=bint, in_outage=bint)
+    @cython.locals(base=Lane, lost=str, has_place=bint, in_outage=bint)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
     @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane, looks=bint, learns=bint)
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
@@ -66,7 +66,7 @@ cdef class Governor:
     @cython.locals(outage=Outage)
     cpdef _lost(self, Caller caller, AttemptEnding ending, double now, Lane base, bint again)
     @cython.locals(lane=Lane)
-    cpdef bint probe_lost(self, attempt, double now) except -1
+    cpdef bint probe_lost(self, attempt, Lane base, double now) except -1
     @cython.locals(lane=Lane)
     cpdef bint is_probe(self, attempt) except -1
     cpdef list _lanes_of(self, Caller caller)

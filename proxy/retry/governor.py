@@ -313,14 +313,8 @@ class Governor:
         self._refresh(caller, now)
         base, lost = self.lane(caller.endpoint), ending.lost
         has_place = attempt in self._in
-        if lost:
-            is_probe = has_place and self.probe_lost(attempt, now)
-            if is_probe and caller.endpoint:
-                others = _others_out(self._lanes, base)
-                for other in others:
-                    base.time_probe(now, other, len(others) + 1)
-            if not is_probe and caller.outages:
-                self._lost(caller, ending, now, base, again=again)
+        if lost and not (has_place and self.probe_lost(attempt, base, now)) and caller.outages:
+            self._lost(caller, ending, now, base, again=again)
         if lost != "endpoint":
             self._answered(caller.names, base, now, own=not lost)
         if ending.refused and caller.limits:
@@ -426,7 +420,7 @@ class Governor:
         """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `base`: the endpoint's
         lane; `again`: neither this attempt nor an earlier one of its call could connect.
         """
-        if ending.lost != "endpoint":
+        if ending.lost == "route":
             self._route_lost(caller, ending, now, base)
             return
         outage = base.outage
@@ -502,11 +496,17 @@ class Governor:
                 ended.append(lane)
         self._look(ended, now)
 
-    def probe_lost(self, attempt: object, now: float) -> bool:
-        """Note that an attempt has ended without an answer. Returns whether it was the probe of an outage."""
+    def probe_lost(self, attempt: object, base: Lane, now: float) -> bool:
+        """Note that an attempt has ended without an answer. Returns whether it was the probe of an outage; if so, the
+        next probe is timed by those of other endpoints that are out. `base`: the lane of the attempt's endpoint.
+        """
         found = False
         for lane in self._in.get(attempt, ()):
             found = lane.probe_lost(attempt, now) or found
+        if found and base.name[0]:
+            others = _others_out(self._lanes, base)
+            for other in others:
+                base.time_probe(now, other, len(others) + 1)
         return found
 
     def is_probe(self, attempt: object) -> bool:

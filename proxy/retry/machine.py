@@ -295,7 +295,7 @@ class Call:
             verdict is NEEDS_BODY
             or (policy.answers is not None and not reply.whole)
             or rules.stream_ends
-            or self.first_byte is not None
+            or (self._first_byte is not None and self._first_byte != NEVER)
         ):
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:

@@ -120,7 +120,7 @@ def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_el
     governor.sent(waiter, attempt, 1.1)
     assert governor.is_probe(attempt)
     assert governor.wait_at(Waiting(), caller, "out:80", 1.2) >= 1e9  # one probe at a time
-    assert governor.probe_lost(attempt, 1.3)
+    assert governor.probe_lost(attempt, governor.first, 1.3)
     assert governor.wait_at(Waiting(), caller, "out:80", 1.4) >= 1e9
     assert governor.wait_at(Waiting(), caller, "out:80", 1.5) == 0.1
 
