@@ -19,7 +19,7 @@ from proxy.config.schema_language import already_reported
 from proxy.config.strategies import Kinds
 from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
-from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.bucket_specs import COUNTS_OUTPUT, BucketRef, RateSpec, TokenRules
 from proxy.retry.dialect import Classify, Dialect
 from proxy.retry.policy import (
     AutoLimit,
@@ -206,7 +206,7 @@ class Policies:
         answers report. A bucket that counts them also needs a dialect pack, among those of `rules`, that knows where
         answers say how many tokens they cost. `mark` and `path`: the policy's position, for problems.
         """
-        specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit == "tokens"]
+        specs = [ref.spec for ref in rates if isinstance(ref.spec, RateSpec) and ref.spec.unit != "attempts"]
         fields = tuple(each.usage for each in rules.dialects if each.usage is not None)
         if not specs:
             counted = ahead and any(each.counts != "attempts" for dialect in rules.dialects for each in dialect.limits)
@@ -216,7 +216,8 @@ class Policies:
             packs = ", ".join(packs_with_usage())
             message = f"counts tokens, which no dialect here knows how to read: add one of {packs} to dialects"
             self._problems.add(mark, (*path, "rate"), message)
-        return self._shared(TokenRules(typed["output"], typed["bytes"], min(each.burst for each in specs), fields))
+        burst = min((each.burst for each in specs if each.unit in COUNTS_OUTPUT), default=float("inf"))
+        return self._shared(TokenRules(typed["output"], typed["bytes"], burst, fields))
 
     def _edited(self, tree: Map, key: IdempotencyKey, owner: PolicyOwner, path: KeyPath) -> None:
         """Report a field that `headers` sets or removes if it carries credentials or the app's idempotency key. A call

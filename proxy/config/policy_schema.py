@@ -78,7 +78,11 @@ BUCKET = section(
     window=Key(positive_duration, doc="budget: how far back calls and retries are counted (10s)"),
     rate=Key(rate, doc="rate: attempts a second, as 100/s"),
     burst=Key(positive_number, doc="rate: the most attempts at once (one second's worth)"),
-    unit=Key(one_word("attempts", "tokens"), doc="rate: what a token is: an attempt, or a language model's token"),
+    unit=Key(
+        one_word("attempts", "tokens", "requested", "prompt", "output"),
+        doc="rate: what a token is: an attempt, or one of a language model's: of all that are used, that requests ask "
+        "for, of prompts, or of outputs (attempts)",
+    ),
     when_empty=Key(one_word("wait", "reject"), doc="rate: what happens to a call when there is no token (wait)"),
     initial=Key(number, doc="quota, throttle, rate: the tokens at the start (full)"),
     store=Key(one_word("memory", "redis"), doc="redis shares it between machines (memory)"),

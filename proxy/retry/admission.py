@@ -110,11 +110,6 @@ class Admission:
         return self.caller.request.app
 
     @property
-    def tokens(self) -> float:
-        """The attempt's price in a language model's tokens."""
-        return 0.0 if self.estimate is None else self.estimate.price
-
-    @property
     def was_probe(self) -> bool:
         """Whether an attempt of the call was the probe of an outage."""
         return self.caller.was_probe

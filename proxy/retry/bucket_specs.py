@@ -81,10 +81,18 @@ class BudgetSpec:
     apps: Shares = ()
 
 
+#: The unit of a rate bucket, which says what a token is: an attempt; or a language model's token, of those that
+#: attempts use in all, of the prompt's, of the output's, or of those that requests ask for (the prompt's, and the
+#: maximum of the output's).
+RateUnit = Literal["attempts", "tokens", "requested", "prompt", "output"]
+#: The units of which an attempt's cost depends on the maximum of its output.
+COUNTS_OUTPUT = frozenset({"tokens", "requested", "output"})
+
+
 @dataclass(frozen=True, slots=True)
 class RateSpec:
     """A classic token bucket on attempts, including first ones. `rate`: tokens a second; `burst`: tokens. `unit`: what
-    a token is: an attempt, or a token of a language model (contract, section 16).
+    a token is (contract, section 16).
     """
 
     rate: float
@@ -92,7 +100,7 @@ class RateSpec:
     when_empty: Literal["wait", "reject"] = "wait"
     initial: float | None = None
     store: Literal["memory", "redis"] = "memory"
-    unit: Literal["attempts", "tokens"] = "attempts"
+    unit: RateUnit = "attempts"
     kind: Literal["rate"] = "rate"
 
 

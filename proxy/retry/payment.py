@@ -27,11 +27,7 @@ from proxy.retry.waiting_room import WaitingRoom
 
 
 class Applicant(Payer, Protocol):
-    """The call that asks gates for the attempt (`proxy.retry.admission`). `estimate`: what an attempt costs at rate
-    buckets that count tokens, None if there are none.
-    """
-
-    estimate: Estimate | None
+    """The call that asks gates for the attempt (`proxy.retry.admission`)."""
 
     @property
     def was_probe(self) -> bool:
@@ -200,15 +196,16 @@ class Payment:
                 self.estimate = waiter.estimate
         return at
 
-    def settle(self, unused: float, now: float) -> None:
+    def settle(self, unused: Estimate, served: bool, now: float) -> None:
         """Correct the price paid at rate buckets from the estimated tokens to those that the attempt used: put back the
-        `unused` ones or, if the number is negative, take as many more. A second call for an attempt does nothing.
+        `unused` ones or, if a number is negative, take as many more. `served`: the attempt succeeded. A second call for
+        an attempt does nothing.
         """
         if self.estimate is not None:
             self.estimate = None
             for gate in self._tokens:
                 if type(gate) is Rates:
-                    gate.settle(now, unused)
+                    gate.settle(now, unused, served)
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
         """Take a place under the concurrency limit for the attempt, if it has none. Returns a time up to `now` if it
@@ -295,7 +292,7 @@ class Payment:
         """Give back the tokens of rate buckets and of the adaptive limiter."""
         for gate in self._tokens:
             if type(gate) is Rates:
-                gate.give_back(now, 0.0 if self.estimate is None else self.estimate.price)
+                gate.give_back(now, self.estimate)
             else:
                 gate.give_back(now)
         self._tokens, self.estimate = (), None

@@ -1,37 +1,38 @@
 """Several rate buckets that one attempt pays together: all of them, or none (contract, section 16).
 
 An attempt costs one token of a bucket that counts attempts; of a bucket that counts a language model's tokens it costs
-as many as are estimated (`proxy.retry.token_estimate`). A waiter stands in the queues of all gates at once, and joins
-them in one step, so the first to come is the first everywhere, and no two waiters can wait for each other.
+as many as are estimated (`proxy.retry.token_estimate`), in all, or of those that the bucket counts. A waiter stands in
+the queues of all gates at once, and joins them in one step, so the first to come is the first everywhere, and no two
+waiters can wait for each other.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from proxy.retry.bucket_specs import RateUnit
 from proxy.retry.token_bucket import REJECTED, STEP, TokenGate
+from proxy.retry.token_estimate import Estimate
 from proxy.retry.waiter import Waiter
 
 
 class Payer(Waiter, Protocol):
     """A waiter that says what its attempt costs."""
 
-    @property
-    def tokens(self) -> float:
-        """The attempt's price in a language model's tokens."""
+    estimate: Estimate | None  # of the attempt's tokens; None if they are not known, and count as none
 
 
 class Rates:
-    """The gates of several rate buckets, or of one that counts a language model's tokens. `gates`: each gate, with
-    whether its bucket counts tokens.
+    """The gates of several rate buckets, or of one that counts a language model's tokens. `gates`: each gate, with what
+    its bucket counts.
     """
 
     __slots__ = ("_lead", "gates")
 
-    def __init__(self, gates: tuple[tuple[TokenGate, bool], ...]) -> None:
+    def __init__(self, gates: tuple[tuple[TokenGate, RateUnit], ...]) -> None:
         self.gates = gates
         waits = [each for each in gates if not each[0].rejects] or gates
-        self._lead = max(waits, key=lambda each: each[1])[0]  # decides the turns of apps
+        self._lead = max(waits, key=lambda each: each[1] != "attempts")[0]  # decides the turns of apps
         for gate, _ in gates:
             gate.bucket.paid_with(other.bucket for other, _ in gates if other is not gate)
 
@@ -39,7 +40,7 @@ class Rates:
         """Take the attempt's price from all buckets and return `now`; else take nothing, and return the time to ask
         again, or REJECTED if the waiter may not wait.
         """
-        prices = [(gate, waiter.tokens if counts else 1.0) for gate, counts in self.gates]
+        prices = [(gate, _price(waiter.estimate, unit)) for gate, unit in self.gates]
         if self._lead.may_stand and self._lead.lines_for(waiter, now) is not None:
             self._stand(waiter, prices, now)
         if all(_has(gate, waiter, price, now) for gate, price in prices) and self._take(waiter, prices, now):
@@ -87,18 +88,21 @@ class Rates:
             gate.passed(waiter, price, now)
         return True
 
-    def give_back(self, now: float, price: float = 0.0) -> None:
-        """Put back what an attempt has paid that is not sent. `price`: its price in a language model's tokens."""
-        for gate, counts in self.gates:
-            gate.give_back(now, price if counts else 1.0)
+    def give_back(self, now: float, estimate: Estimate | None = None) -> None:
+        """Put back what an attempt has paid that is not sent. `estimate`: its price in a language model's tokens."""
+        for gate, unit in self.gates:
+            gate.give_back(now, _price(estimate, unit))
 
-    def settle(self, now: float, unused: float) -> None:
+    def settle(self, now: float, unused: Estimate, served: bool) -> None:
         """Put back the `unused` part of the tokens that an attempt has paid; a negative number takes those that it used
-        beyond them.
+        beyond them. `served`: the attempt succeeded, so that a bucket of requested tokens keeps the output's part.
         """
-        for gate, counts in self.gates:
-            if counts and unused:
-                gate.bucket.give_back(now, unused)
+        for gate, unit in self.gates:
+            if unit == "attempts":
+                continue
+            back = unused.prompt if served and unit == "requested" else _price(unused, unit)
+            if back:
+                gate.bucket.give_back(now, back)
                 if gate.queue:
                     gate.moved(now)
 
@@ -114,6 +118,17 @@ class Rates:
     def withheld(self) -> str:
         """Why a bucket gives no token at the moment although its level may suffice; "" if the levels alone decide."""
         return next((why for gate, _ in self.gates if (why := gate.withheld())), "")
+
+
+def _price(estimate: Estimate | None, unit: RateUnit) -> float:
+    """The price of an attempt with this estimate at a bucket that counts this unit."""
+    if unit == "attempts":
+        return 1.0
+    if estimate is None:
+        return 0.0
+    if unit == "prompt":
+        return estimate.prompt
+    return estimate.output if unit == "output" else estimate.price
 
 
 def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:

@@ -102,8 +102,8 @@ class ScopeState:
         self.outputs: OutputSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate
-        if len(rates) > 1 or (rates and rates[0].spec.unit == "tokens"):
-            self.rate = Rates(tuple((each.gate, each.spec.unit == "tokens") for each in rates))
+        if len(rates) > 1 or (rates and rates[0].spec.unit != "attempts"):
+            self.rate = Rates(tuple((each.gate, each.spec.unit) for each in rates))
         self.limiter: TokenGate | None = None if pacing is None else pacing.gate
         self.ungated = self.rate is None and self.limiter is None and places is None and keys is None
 

@@ -4,6 +4,9 @@ The price was an estimate. In the end an attempt pays what its answer says that 
 put back, and tokens that were used beyond the estimate are taken. Only these tokens are settled, never the one token
 that an attempt costs at a bucket of attempts.
 
+Some providers count what a request asks for when it comes, and give nothing back: at a bucket of requested tokens only
+the prompt of an attempt that succeeded is settled.
+
 Law: each attempt is settled once. If the answer does not say what it cost, nothing is put back that it may have used.
 """
 
@@ -12,10 +15,12 @@ from __future__ import annotations
 from proxy.retry.facts import Failure, Progress
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.payment import Payment
+from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 
 #: The statuses of requests that cost no token: the key was refused, or the limit was reached.
 _FREE = frozenset({401, 429})
+_NOTHING = Estimate(0.0, 0.0)
 
 
 def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
@@ -27,11 +32,11 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
     if estimate is None:
         return
     if status in _FREE or (fault is not None and fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)):
-        payment.settle(estimate.price, now)
+        payment.settle(estimate, False, now)
     elif fault is None and status is not None and status >= 400:
-        payment.settle(estimate.output, now)
+        payment.settle(Estimate(0.0, estimate.output), False, now)
     else:
-        payment.settle(0.0, now)
+        payment.settle(_NOTHING, False, now)
 
 
 def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
@@ -50,5 +55,5 @@ def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUs
             outputs.add(estimate.model, output, now)
     elif usage.text is not None:
         output = min(usage.text / rules.bytes, output)
-    payment.settle(estimate.price - prompt - output, now)
+    payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), True, now)
     next_attempt.env.tokens_used(next_attempt.policy, prompt, output, estimate.price)

@@ -17,6 +17,7 @@ from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
 from proxy.retry.policy import Concurrency
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
+from proxy.retry.token_estimate import Estimate
 
 WEB = NamedApp("web", 4, RANKS["high"])
 JOBS = NamedApp("jobs", 1, RANKS["normal"])
@@ -29,7 +30,8 @@ class Call:
 
     def __init__(self, app: NamedApp | None, price: float = 1.0, latest: float = float("inf")) -> None:
         self.app = app
-        self.tokens = price
+        self.cost = price
+        self.estimate = Estimate(price, 0.0)
         self.latest = latest
         self.at: float | None = None
 
@@ -41,7 +43,7 @@ def lines_of(calls: Iterable[Call], order: FairOrder | None = None) -> FairLines
     lines = FairLines()
     lines.order = order or lines.order
     for number, call in enumerate(calls):
-        lines.add(call, call.tokens, float(number))
+        lines.add(call, call.cost, float(number))
     return lines
 
 
@@ -203,8 +205,8 @@ def test_the_first_is_that_of_the_order_and_the_places_are_estimated_well(
         for place, call in enumerate(arranged):
             number, price = lines.before(call)
             assert abs(number - place) <= 8, "one turn of each priority, at most"
-            assert 0 <= price <= sum(each.tokens for each in calls)
-        lines.went(arranged[0], arranged[0].tokens, 0.0)  # type: ignore[attr-defined]
+            assert 0 <= price <= sum(each.cost for each in calls)
+        lines.went(arranged[0], arranged[0].cost, 0.0)  # type: ignore[attr-defined]
         calls.remove(arranged[0])  # type: ignore[arg-type]
 
 
@@ -220,8 +222,8 @@ def test_the_places_of_two_priorities_are_known_exactly(apps: list[NamedApp]) ->
 def test_calls_of_apps_that_pay_several_rates_never_wait_for_each_other(apps: list[tuple[NamedApp, float]]) -> None:
     """The buckets would serve the apps in different orders: one counts calls, and the other what they cost."""
     requests, tokens = RateBucket(RateSpec(1.0, 1.0)), RateBucket(RateSpec(4.0, 4.0, unit="tokens"))
-    both = Rates(((requests.gate, False), (tokens.gate, True)))
-    other = Rates(((tokens.gate, True), (requests.gate, False)))
+    both = Rates(((requests.gate, "attempts"), (tokens.gate, "tokens")))
+    other = Rates(((tokens.gate, "tokens"), (requests.gate, "attempts")))
     alone = requests.gate
     now, waiting = 0.0, []
     for number, (app, price) in enumerate(apps):
@@ -229,7 +231,7 @@ def test_calls_of_apps_that_pay_several_rates_never_wait_for_each_other(apps: li
         if gate.ask(call, now) > now:
             waiting.append((call, gate))
     while waiting:
-        now += 1.25 if max(call.tokens for call, _ in waiting) > 1 else 1.0  # a call's price is there by then
+        now += 1.25 if max(call.cost for call, _ in waiting) > 1 else 1.0  # a call's price is there by then
         before = len(waiting)
         waiting = [(call, gate) for call, gate in waiting if gate.ask(call, now) > now]
         assert len(waiting) < before

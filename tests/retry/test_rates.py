@@ -9,13 +9,14 @@ from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
+from proxy.retry.token_estimate import Estimate
 
 
 class Call:
     """A waiter with a price."""
 
     def __init__(self, tokens: float) -> None:
-        self.tokens = tokens
+        self.estimate = Estimate(tokens, 0.0)
         self.at: float | None = None
 
     def retime(self, at: float) -> None:
@@ -24,7 +25,7 @@ class Call:
 
 def made(*specs: RateSpec) -> tuple[Rates, list[RateBucket]]:
     buckets = [RateBucket(spec) for spec in specs]
-    return Rates(tuple((each.gate, each.spec.unit == "tokens") for each in buckets)), buckets
+    return Rates(tuple((each.gate, each.spec.unit) for each in buckets)), buckets
 
 
 def test_all_are_paid_or_none() -> None:
@@ -70,7 +71,7 @@ class Taken(RateBucket):
 
 def test_what_another_process_takes_first_is_not_paid_elsewhere() -> None:
     requests, tokens = RateBucket(RateSpec(1.0, 2.0)), Taken(RateSpec(10.0, 100.0, unit="tokens"))
-    rates = Rates(((requests.gate, False), (tokens.gate, True)))
+    rates = Rates(((requests.gate, "attempts"), (tokens.gate, "tokens")))
     call = Call(50.0)
     assert rates.ask(call, 0.0) > 0.0
     assert requests.level(0.0) == 2.0
@@ -97,11 +98,31 @@ def test_a_call_that_one_bucket_rejects_waits_at_no_other() -> None:
 def test_what_is_not_used_comes_back_and_what_was_used_beyond_is_taken() -> None:
     rates, (requests, tokens) = made(RateSpec(0.001, 5.0), RateSpec(0.001, 100.0, unit="tokens"))
     assert rates.ask(Call(60.0), 0.0) == 0.0
-    rates.settle(0.0, 20.0)
+    rates.settle(0.0, Estimate(20.0, 0.0), True)
     assert (requests.level(0.0), tokens.level(0.0)) == (4.0, 60.0)
-    rates.settle(0.0, -80.0)
+    rates.settle(0.0, Estimate(-80.0, 0.0), True)
     assert tokens.level(0.0) == 0.0
     assert rates.ask(Call(1.0), 0.0) > 1000  # the debt has no floor
+
+
+def test_each_bucket_counts_the_tokens_of_its_own() -> None:
+    specs = [RateSpec(0.001, 1000.0, unit=unit) for unit in ("attempts", "tokens", "requested", "prompt", "output")]
+    rates, buckets = made(*specs)
+    call = Call(100.0)
+    call.estimate = Estimate(100.0, 200.0)
+    assert rates.ask(call, 0.0) == 0.0
+    assert [each.level(0.0) for each in buckets] == [999.0, 700.0, 700.0, 900.0, 800.0]
+    rates.settle(0.0, Estimate(30.0, 150.0), True)  # a provider that counts what is asked for gives nothing back
+    assert [each.level(0.0) for each in buckets] == [999.0, 880.0, 730.0, 930.0, 950.0]
+
+
+def test_of_an_attempt_that_failed_the_output_comes_back_to_a_bucket_of_requested_tokens_too() -> None:
+    rates, (requested,) = made(RateSpec(0.001, 1000.0, unit="requested"))
+    call = Call(100.0)
+    call.estimate = Estimate(100.0, 200.0)
+    assert rates.ask(call, 0.0) == 0.0
+    rates.settle(0.0, Estimate(0.0, 200.0), False)
+    assert requested.level(0.0) == 900.0
 
 
 def test_settling_moves_the_alarms_of_those_that_wait() -> None:
@@ -109,7 +130,7 @@ def test_settling_moves_the_alarms_of_those_that_wait() -> None:
     assert rates.ask(Call(100.0), 0.0) == 0.0
     waits = Call(50.0)
     assert rates.ask(waits, 0.0) == 5.0
-    rates.settle(0.0, 40.0)
+    rates.settle(0.0, Estimate(40.0, 0.0), True)
     assert waits.at == 1.0
 
 
@@ -127,7 +148,7 @@ def test_tokens_are_conserved(calls: list[tuple[float, float, float]]) -> None:
             at = rates.ask(call, now)
         assert used + min(price, burst) <= burst + rate * now + 1e-3
         used += price
-        rates.settle(now, min(unused, price))
+        rates.settle(now, Estimate(min(unused, price), 0.0), True)
         used -= min(unused, price)
         used = max(used, rate * now)  # what would overflow the bucket is lost
         now += pause

@@ -25,6 +25,13 @@ _JITTER = {
 }
 
 
+#: The units of rate buckets, in words.
+_UNITS = {
+    "attempts": "attempts", "tokens": "tokens", "requested": "requested tokens", "prompt": "prompt tokens",
+    "output": "output tokens",
+}  # fmt: skip
+
+
 def span(seconds: float | None) -> str:
     """Seconds as `250ms`, `2.5s`, `15m`; None is `off`."""
     if seconds is None:
@@ -283,7 +290,7 @@ def store(spec: BucketSpec) -> str:
             )
         case _:
             most = f"at most {spec.burst:g} at once, then {spec.when_empty}"
-            return f"rate: {spec.rate:g} {spec.unit} a second, {most}{where}"
+            return f"rate: {spec.rate:g} {_UNITS[spec.unit]} a second, {most}{where}"
 
 
 def scope(policy: Policy, value: str) -> str:

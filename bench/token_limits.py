@@ -1,0 +1,140 @@
+"""Limits of tokens a minute: how often providers refuse, and how many tokens they serve, with redrive and without it.
+
+    .venv/bin/python bench/token_limits.py [--only openai,google] [--at-once 1,50] [--window 10] [--windows 4]
+
+Each provider has an upstream that counts tokens in its way (tests/support/token_providers.py), with a window of some
+seconds for the minute (`--window 60` plays real minutes). Its official client makes calls for some windows, one at a
+time and 50 at once: a third answers in one piece, a third streams with its usage, a third without. Limits begin
+empty, and the first window is not counted. WAYS says who waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.llm_clients import CLIENTS  # noqa: E402
+from support.process import Redrive  # noqa: E402
+from support.token_providers import PROVIDERS, Provider  # noqa: E402
+
+#: Seconds that an answer takes, and the fewest and most tokens of an output.
+SECONDS, OUTPUTS = 0.2, (20, 200)
+#: The limit of a window, in calls: for one at a time it is less than a caller can make, for 50 at once, too.
+CALLS_A_SECOND = {1: 2.0, 50: 8.0}
+
+WAYS = {
+    "alone": "the client by itself, with its own retries",
+    "redrive": "redrive, without a rate",
+    "rate": "redrive, with a rate of tokens",
+    "ahead": "redrive, with ahead: on",
+    "both": "redrive, with both",
+}
+
+#: The burst of a rate, as a share of the limit.
+BURST = 0.05
+#: Tokens that a provider counts for a call, about.
+PRICES = {"openai": 300, "azure": 300, "anthropic": 110, "google": 100}
+
+
+@dataclass
+class Row:
+    """What came of a client's calls, of all windows but the first. `refused`: answers of 429; `served`: requests that
+    the upstream served; `share`: the tokens that it counted for them, as a share of the limit. `succeeded` and
+    `failed`: calls, as the client saw them, in all windows.
+    """
+
+    provider: str
+    at_once: int
+    way: str
+    refused: int = 0
+    served: int = 0
+    share: float = 0.0
+    succeeded: int = 0
+    failed: int = 0
+
+
+def config(upstream: Provider, way: str) -> str:
+    """The configuration of redrive."""
+    rate = f"kind: rate, rate: {upstream.limit / upstream.window}/s, burst: {upstream.limit * BURST:.0f}"
+    keys = [f'url: "{upstream.url}"', f"dialects: {upstream.dialects}"]
+    if way in ("rate", "both"):
+        keys.append("rate: [" + ", ".join(f"{{{rate}, unit: {unit}}}" for unit in upstream.counts) + "]")
+    if way in ("ahead", "both"):
+        keys.append("pushback: {ahead: on}")
+    return f"upstreams: {{llm: {{{', '.join(keys)}}}}}\n"
+
+
+async def play(row: Row, window: float, windows: int) -> Row:
+    """Let the clients make calls for so many windows."""
+    limit = CALLS_A_SECOND[row.at_once] * PRICES[row.provider] * window
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(
+            PROVIDERS[row.provider](limit, window, seconds=SECONDS, outputs=OUTPUTS, left=0.0)
+        )
+        url = upstream.url
+        if row.way != "alone":
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            redrive = await stack.enter_async_context(Redrive(folder, config(upstream, row.way)))
+            url = f"{redrive.url}/llm"
+        call, numbers = CLIENTS[row.provider](url, retries=row.way == "alone"), itertools.count()
+
+        async def app() -> None:
+            for number in numbers:
+                try:
+                    await call(number)
+                except Exception as error:
+                    row.failed += 1
+                    if "429" not in str(error) and "503" not in str(error):
+                        print(row.provider, row.way, repr(error), file=sys.stderr)
+                else:
+                    row.succeeded += 1
+
+        apps = [asyncio.create_task(app()) for _ in range(row.at_once)]
+        await upstream.asked_first.wait()
+        await asyncio.sleep(window)
+        refused, served, tokens, began = upstream.refused, upstream.served, upstream.tokens, time.monotonic()
+        await asyncio.sleep(window * (windows - 1))
+        took = time.monotonic() - began
+        row.refused, row.served = upstream.refused - refused, upstream.served - served
+        row.share = (upstream.tokens - tokens) / (limit * took / window)
+        for each in apps:
+            each.cancel()
+        await asyncio.gather(*apps, return_exceptions=True)
+    return row
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(CLIENTS))
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--at-once", default="1,50")
+    parser.add_argument("--window", type=float, default=10.0)
+    parser.add_argument("--windows", type=int, default=4)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    rows = []
+    for at_once in map(int, given.at_once.split(",")):
+        for way in given.ways.split(","):
+            for row in [Row(name, at_once, way) for name in given.only.split(",")]:
+                rows.append(await play(row, given.window, given.windows))
+                print(f"{row.provider:10} {row.at_once:3} {row.way:8} 429s {row.refused:5}  served {row.served:5}  "
+                      f"of the limit {row.share:6.1%}  succeeded {row.succeeded:5}  failed {row.failed:5}", flush=True)  # fmt: skip
+    if given.json:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
