@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     process.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: after half a write, the rest would be lost
+            output = io.BufferedWriter(sys.stdout.buffer)
+            sys.stdout = io.TextIOWrapper(output, sys.stdout.encoding, line_buffering=True)
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error
     parser = _parser()
     options = parser.parse_args(arguments)

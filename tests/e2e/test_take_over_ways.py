@@ -142,7 +142,7 @@ async def test_no_call_fails_and_no_token_is_lost_with_redis(tmp_path: Path, wor
         seen.add(target)
 
     server = RedisServer()
-    top = f"redis: {{url: '{server.url}', timeout: 2s}}\n"
+    top = f"redis: {{url: '{server.url}', timeout: 20s}}\n"
     bucket = "    bucket: {kind: quota, capacity: 100, store: redis}\n    concurrency: off\n    outage: fail\n"
     rate = "    rate: {kind: rate, rate: 3000/s, burst: 100, store: redis}\n"
     try:
