@@ -20,6 +20,14 @@ from support.scripted import Turn, Upstream, answer, gated, hang
 LISTEN = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nworkers: {}\n"
 
 
+#: What makes the moment longer for which a process that ends waits for one more call.
+LONG_MOMENT = """
+from proxy.server.late_client import import_aiohttp
+import_aiohttp()
+from proxy import main
+assert main._QUIET < 5.0
+main._QUIET = 5.0
+"""
 SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
@@ -40,10 +48,13 @@ async def stream(turn: Turn) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_app_that_shuts_down_itself_still_calls_out(workers: int, tmp_path: Path) -> None:
-    """Nothing is in flight at SIGTERM; the app's last calls come one after the other, and are served."""
+    """Nothing is in flight at SIGTERM; the app's last calls come one after the other, and are served. Each has to come
+    within a moment, which is longer here than a machine stands still.
+    """
+    (tmp_path / "sitecustomize.py").write_text(LONG_MOMENT)
     async with (
         Upstream(answer(200)) as upstream,
-        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers)) as running,
+        Redrive(tmp_path, config(upstream), listen=LISTEN.format(workers), PYTHONPATH=str(tmp_path)) as running,
     ):
         running.signal(signal.SIGTERM)
         assert await running.line(lambda line: line["event"] == "draining")

@@ -65,18 +65,18 @@ async def test_whom_an_outage_has_no_room_to_hold_is_told_not_to_retry() -> None
 
 
 async def test_an_upstream_at_a_quarter_of_its_capacity_serves_what_it_can() -> None:
-    """Forty calls at a time are a queue of 0.8 s, but an attempt has 0.3 s: without a limit, each of them would time
-    out.
+    """Sixty calls at a time are a queue of 3 s, but an attempt has 2 s, which is more than a machine stands still:
+    without a limit, a third of them would time out.
     """
-    timeouts = Timeouts(attempt=0.3)
+    timeouts = Timeouts(attempt=2.0)
     async with (
-        CapacityServer(places=4, seconds=0.02) as upstream,
+        CapacityServer(places=4, seconds=0.05) as upstream,
         Front(to("api", upstream.url, timeouts=timeouts, **HELD)) as front,
     ):
         assert await asyncio.gather(*(calls(front, 10) for _ in range(4))) == [[200] * 10] * 4
         upstream.places = 1
-        statuses = await asyncio.gather(*(calls(front, 3) for _ in range(40)))
-        assert statuses == [[200] * 3] * 40
+        statuses = await asyncio.gather(*(calls(front, 2) for _ in range(60)))
+        assert statuses == [[200] * 2] * 60
 
 
 async def test_one_endpoint_of_two_that_is_refused_costs_nothing() -> None:
