@@ -32,13 +32,12 @@ cdef class AppConnection(ConnectionStream):
     cdef public bint _tunnel
     cdef public Plan plan
     cdef public list _plans
-    cdef public long long _lingered
+    cdef public object _ending
+    cdef public object _rest
     cdef public bytes _buffer
     cdef public bint _half_closed
     cdef public int _held
-    cdef public object _timer
     cdef public bint _broken
-    cdef public long long _dropped
     cdef public object wire
     cdef public int _fd
     cdef public object _socket

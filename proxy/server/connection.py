@@ -32,6 +32,7 @@ from proxy.forward.streams import ConnectionStream
 from proxy.retry.facts import Fault
 from proxy.server import presence
 from proxy.server.acceptor import Acceptor
+from proxy.server.connection_end import BodyRest, StagedClose
 from proxy.server.http2 import Http2Connection
 from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.routing import Exposure, Inside
@@ -50,10 +51,6 @@ from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, tr
 from proxy.wire.http1.body import Body, body_reader
 from proxy.wire.http1.parser import RequestParser
 
-#: The seconds and the bytes for which an app is read from after its last answer, before the connection is closed.
-LINGER, LINGER_BYTES = 2.0, 1024 * 1024
-#: Periods of LINGER after which an app that takes nothing of its last answer is cut off: 60 s, as nginx's send_timeout.
-STALLED = 30
 #: Flags for why nothing is read for now: the body waits, or too much is pipelined.
 _BODY, _AHEAD = 1, 2
 _CLOSE = b"Connection: close\r\n"
@@ -80,9 +77,9 @@ class AppConnection(ConnectionStream):
     speaks = HTTP1
 
     __slots__ = (
-        "_body", "_broken", "_buffer", "_close", "_context", "_dropped", "_fd", "_generation",
-        "_half_closed", "_held", "_informed", "_kept", "_lingered", "_parser", "_plans", "_running", "_secure",
-        "_socket", "_timer", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "exposure", "head",
+        "_body", "_broken", "_buffer", "_close", "_context", "_ending", "_fd", "_generation",
+        "_half_closed", "_held", "_informed", "_kept", "_parser", "_plans", "_rest", "_running", "_secure",
+        "_socket", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "exposure", "head",
         "inside", "own", "plan", "since", "surplus", "transport", "wire",
     )  # fmt: skip
 
@@ -116,13 +113,12 @@ class AppConnection(ConnectionStream):
         self._tunnel = False  # whether raw bytes go both ways
         self.plan: Plan | None = None  # the last request's, by the settings of `_generation`
         self._plans: list[Plan] | None = None  # those of earlier requests, each of another method or authority
-        self._lingered = -1  # bytes read and dropped since the last answer; below 0: not closing in stages
+        self._ending: StagedClose | None = None  # once the last answer was written
         self._buffer = b""  # pipelined bytes
         self._half_closed = False
         self._held = 0  # why nothing is read for now
-        self._timer: asyncio.TimerHandle | None = None
         self._broken = False  # whether the answer was broken off
-        self._dropped = 0  # bytes read and dropped of the present body
+        self._rest: BodyRest | None = None  # of a body that outlives its answer
         self.wire: asyncio.Transport | None = None
         self._fd = -1
         self._socket: object | None = None  # of `direct_write`
@@ -149,8 +145,9 @@ class AppConnection(ConnectionStream):
         exchange = self.exchange
         try:
             if exchange is None:
-                if self._lingered >= 0:
-                    self._linger_on(len(data))
+                if self._ending is not None:
+                    if self.transport is not None:
+                        self._ending.drop(len(data), self.transport, self.abort)
                 elif self._body is None:
                     self._begin(data)
                 else:
@@ -189,7 +186,7 @@ class AppConnection(ConnectionStream):
         if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
             socket_close.read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
         self.acceptor.left(self)
-        self._stop_timer()
+        self._stop_waiting()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
@@ -365,7 +362,7 @@ class AppConnection(ConnectionStream):
 
     @property
     def dripping(self) -> bool:
-        return self.exchange is None and self._lingered < 0 and (self._parser.pending or bool(self._undecided))
+        return self.exchange is None and self._ending is None and (self._parser.pending or bool(self._undecided))
 
     def _read_body(self, data: bytes, exchange: Exchange) -> None:
         body = self._body
@@ -387,7 +384,7 @@ class AppConnection(ConnectionStream):
     def _go_on(self) -> None:
         """Begin the next requests that were pipelined, one after the other, in a loop instead of by recursion."""
         self._running = True
-        while self.exchange is None and self._buffer and self._lingered < 0 and self.transport is not None:
+        while self.exchange is None and self._buffer and self._ending is None and self.transport is not None:
             data, self._buffer = self._buffer, b""
             self._begin(data)
         self._running = False
@@ -424,7 +421,7 @@ class AppConnection(ConnectionStream):
         if not close:
             self.answer(status, add, body)
             self.done()
-        elif self._lingered < 0:
+        elif self._ending is None:
             self._write_own(status, add, body, _CLOSE, headless=headless)
             self._close_in_stages()
 
@@ -448,7 +445,7 @@ class AppConnection(ConnectionStream):
     def done(self) -> None:
         exchange, self.exchange = self.exchange, None
         self._kept = exchange if exchange is not None and not exchange.decided else None
-        if self.transport is None or self._lingered >= 0:
+        if self.transport is None or self._ending is not None:
             return
         if self._held:
             self._release(_BODY)
@@ -458,8 +455,8 @@ class AppConnection(ConnectionStream):
             if self._close:
                 self._close_in_stages()
             else:  # what is left of the body is read and dropped
-                self._dropped = 0
-                self._look_for_more(-1, STALLED)
+                self._rest = BodyRest()
+                self._rest.wait(self._read_no_more)
         elif self._close:  # a close that the answer did not announce is not expected, even while draining
             self._shut()
         else:
@@ -603,8 +600,9 @@ class AppConnection(ConnectionStream):
     def _close_in_stages(self) -> None:
         """Send our FIN, and read on for a while what the app is still sending."""
         transport = self.transport
-        if transport is None or self._lingered >= 0:
+        if transport is None or self._ending is not None:
             return
+        self._stop_waiting()
         self._buffer = b""
         if self._held:
             self._held = 0
@@ -612,63 +610,31 @@ class AppConnection(ConnectionStream):
         if not transport.can_write_eof():
             self.close_written()
             return
-        self._lingered = 0
-        transport.write_eof()
-        self._look_again(transport.get_write_buffer_size(), STALLED)
+        self._ending = StagedClose()
+        self._ending.half_close(transport, self.abort)
 
     def close_written(self) -> None:
         """Close once all written bytes were sent, whatever the app still sends."""
-        self._stop_timer()
-        transport = self.transport
-        if transport is not None:
-            self._lingered = 0
-            left = transport.get_write_buffer_size()
-            transport.close()
-            if left:
-                self._look_again(left, STALLED)
+        self._stop_waiting()
+        if self.transport is not None:
+            self._ending = StagedClose()
+            self._ending.close(self.transport, self.abort)
 
-    def _look_again(self, left: int, looks: int) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LINGER, self._see_off, left, looks)
-
-    def _see_off(self, before: int, looks: int) -> None:
-        """Close the connection after its last answer: once the app has had the whole answer for a while, or has taken
-        none of it for `looks` further checks. `before`: the unsent bytes at the previous check.
-        """
-        if self.transport is None:
-            return
-        left = self.transport.get_write_buffer_size()
-        if left < before:
-            self._look_again(left, STALLED)
-        elif left and looks > 1:
-            self._look_again(left, looks - 1)
-        else:
-            self.abort()
-
-    def _linger_on(self, size: int) -> None:
-        self._lingered += size
-        if self._lingered > LINGER_BYTES and self.transport is not None:
-            if self.transport.get_write_buffer_size():
-                self.transport.pause_reading()  # the app is still to take its answer
-            else:
-                self.abort()
+    def _stop_waiting(self) -> None:
+        """Stop waiting for the app to take its last answer, or to send the rest of a body."""
+        if self._ending is not None:
+            self._ending.stop()
+        if self._rest is not None:
+            self._rest.stop()
 
     # -- a body that outlives its answer ------------------------------------------------------------------------------
 
-    def _look_for_more(self, before: int, looks: int) -> None:
-        """Wait for the rest of a body whose answer was sent, as long as it comes, and for at most `looks` further
-        periods of LINGER. `before`: the bytes of it that were dropped by the previous check.
-        """
-        if self._dropped == before or looks == 0:
-            self._read_no_more()
-        else:
-            later = asyncio.get_running_loop().call_later
-            self._timer = later(LINGER, self._look_for_more, self._dropped, looks - 1)
-
     def _drop(self, data: bytes) -> None:
         """Drop more of a body whose answer was sent; the next request begins after it."""
-        body = self._body
+        body, dropped = self._body, self._rest
         assert body is not None
-        self._dropped += len(data)
+        assert dropped is not None
+        is_too_much = dropped.drop(len(data))
         try:
             _, done, rest = body.feed(data)
         except BadMessage:
@@ -676,26 +642,20 @@ class AppConnection(ConnectionStream):
             return
         if done:
             self._body = None
-            self._stop_timer()
+            dropped.stop()
             self._buffer += rest
             self.since = monotonic()
             self._go_on()
-        elif self._dropped > LINGER_BYTES:
+        elif is_too_much:
             self._read_no_more()
 
     def _read_no_more(self) -> None:
         """Stop reading a body that is too long, or too slow. What the app sends from now on stays in the kernel: it
         sees a RST.
         """
-        self._stop_timer()
         self._close_in_stages()
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     # -- breaking off -------------------------------------------------------------------------------------------------
 
@@ -707,7 +667,8 @@ class AppConnection(ConnectionStream):
         transport = self.transport
         if transport is None:
             return
-        self._lingered = 0
+        if self._ending is None:
+            self._ending = StagedClose()
         self._broken = True
         socket_close.break_off(transport, self.wire or transport)
 
@@ -728,7 +689,7 @@ class AppConnection(ConnectionStream):
         it; else close it if it has been idle since before the time `before`. For a proxy that shuts down.
         """
         transport = self.transport
-        if transport is None or self._lingered >= 0:
+        if transport is None or self._ending is not None:
             return
         if giver is not None and _is_bare(self, transport):
             if giver.is_full or (giver.keeps_begun and (self._undecided or self._parser.pending)):
@@ -760,7 +721,7 @@ class AppConnection(ConnectionStream):
         """Whether closing the connection loses nothing: its last answer was sent, or it has been idle since before
         the time `before`.
         """
-        if self._lingered >= 0:
+        if self._ending is not None:
             return self.transport is None or not self.transport.get_write_buffer_size()
         rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
         return rested and not has_said(self._fd)

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 from support.front import Front, request, to
 
-from proxy import runtime
 from proxy.server import connection as app_connection
+from proxy.server import connection_end
 from proxy.server.connection import AppConnection
+from proxy.server.connection_end import StagedClose
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -22,13 +23,13 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much the app had yet to take at each look; they follow one another at once."""
     seen: list[int] = []
 
-    class Looking(AppConnection):
-        def _see_off(self, before: int, looks: int) -> None:
+    class Looking(StagedClose):
+        def _see_off(self, transport: asyncio.Transport, abort: Callable[[], None], before: int, looks: int) -> None:
             seen.append(before)
-            super()._see_off(before, looks)
+            super()._see_off(transport, abort, before, looks)
 
-    monkeypatch.setattr(app_connection, "LINGER", 0.001)
-    monkeypatch.setattr(runtime, "AppConnection", Looking)
+    monkeypatch.setattr(connection_end, "LINGER", 0.001)
+    monkeypatch.setattr(app_connection, "StagedClose", Looking)
     return seen
 
 
@@ -81,7 +82,7 @@ LINES = {
 async def test_a_slow_reader_has_its_answer_whole(
     line: bytes, looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_connection, "STALLED", 1_000_000)  # in the looks of this test, a while
+    monkeypatch.setattr(connection_end, "STALLED", 1_000_000)  # in the looks of this test, a while
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -97,7 +98,7 @@ async def test_a_slow_reader_has_its_answer_whole(
 
 async def test_who_takes_nothing_is_reset(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the end of the connection ends this answer: a FIN would make it look whole."""
-    monkeypatch.setattr(app_connection, "STALLED", 3)
+    monkeypatch.setattr(connection_end, "STALLED", 3)
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)

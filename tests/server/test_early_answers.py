@@ -12,7 +12,8 @@ import pytest
 from support.front import App, CutError, Front, chunked, request, to
 from support.scripted import Step, Turn, Upstream, answer
 
-from proxy.server import connection as app_connection
+from proxy.server import connection_end
+from proxy.server.connection import AppConnection
 
 FINE = answer(200, b"fine")
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -128,7 +129,7 @@ async def test_an_answer_of_ours_says_so(target: str, framing: str, fields: list
 
 async def test_a_body_that_is_too_long_to_be_read_over_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer comes whole; what the app sends on is not taken, and it sees that by a RST."""
-    monkeypatch.setattr(app_connection, "LINGER", 0.01)
+    monkeypatch.setattr(connection_end, "LINGER", 0.01)
     more = asyncio.Event()
     async with begun(streamed(HEAD + LENGTH[0], LENGTH[1], more)) as (front, app):
         (connection,) = front.path.acceptor.open
@@ -142,12 +143,12 @@ async def test_a_body_that_is_too_long_to_be_read_over_is_refused(monkeypatch: p
                 app.send(b"x")
                 await app.writer.drain()
                 await asyncio.sleep(0)
-        assert connection._dropped < app_connection.LINGER_BYTES + (1 << 20)
+        assert connection._rest.size < connection_end.LINGER_BYTES + (1 << 20)
         await until(lambda: not front.path.acceptor.open)
 
 
 async def test_a_body_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_connection, "LINGER", 0.01)
+    monkeypatch.setattr(connection_end, "LINGER", 0.01)
     more = asyncio.Event()
     async with begun(streamed(HEAD + LENGTH[0], LENGTH[1], more)) as (front, app):
         app.send(request("POST", "/api/", "Content-Length: 20", host="127.0.0.1") + b"x")
@@ -166,8 +167,12 @@ async def test_a_body_that_breaks_its_chunks_ends_there() -> None:
         more.set()
         assert await app.reader.readexactly(2) == b"sw"
         await front.observed.until(1)
+        (connection,) = front.path.acceptor.open
+        assert isinstance(connection, AppConnection)
+        assert connection._rest is not None
         app.send(b"nonsense\r\n" + request("GET", "/api/2", host="127.0.0.1"))
         assert await app.rest() == b""
+        assert connection._rest._timer is None, "it is not waited for any more, which ended the wait of the close"
 
 
 async def test_an_app_that_gives_its_body_up_may_close() -> None:
