@@ -50,10 +50,12 @@ class DueCalls:
             self._at = now
 
     def recall(self) -> dict[Waiter, None]:
-        """Take out the calls that stepped aside, for which there is no place. Returns them in the order of their
-        turns.
+        """Take out the calls that stepped aside and have got no place since, because there is none. Returns them in the
+        order of their turns.
         """
-        back, self.aside, self._most = self.aside, {}, 1
+        admitted = self.admitted
+        back = {call: None for call in self.aside if call not in admitted}
+        self.aside, self._most = {call: None for call in self.aside if call in admitted}, 1
         return back
 
     def take_all(self) -> dict[Waiter, None]:

@@ -362,6 +362,21 @@ def test_calls_that_stepped_aside_return_together_and_in_their_order_if_there_is
     assert [gate.admits(call) for call in calls] == [True, False, False, False, False]
 
 
+def test_a_call_that_stepped_aside_and_got_a_place_again_keeps_it_if_there_is_none_for_others() -> None:
+    """It may wait for another lane with its place in this one: it waits in one queue at a time."""
+    gate, calls = limit_of(2, 4)
+    for call in calls[:2]:
+        gate.step_aside(call, 1.0)
+    gate.limit.most = 1.0
+    assert gate.ask(calls[0], 1.1) == 1.1
+    assert gate.ask(calls[1], 1.2) > 1.2
+    assert list(gate.queue) == calls[1:]
+    assert gate.sent(calls[0], calls[0], 1.3)
+    gate.landed(calls[0], 1.3, 1.4, well=False)
+    assert [gate.admits(call) for call in calls] == [False, True, False, False]
+    assert list(gate.queue) == calls[2:]
+
+
 def test_few_calls_step_aside_after_one_found_no_place_and_more_with_each_that_is_sent() -> None:
     gate, calls = limit_of(1, 20)
     now, most = 1.0, []
