@@ -184,19 +184,23 @@ class Governor:
         """Let the call wait in the lanes of this endpoint from now on, and leave those of the endpoint before. It keeps
         its place in the lanes that are for both.
         """
-        if caller.endpoint == endpoint:
-            return
+        is_same = caller.endpoint == endpoint  # also if an attempt beside the call's next one ended there
         caller.endpoint = endpoint
-        before = self._in.pop(waiter, ())
-        if before:
-            here = [lane for _, lane in self._lanes_of(caller)]
-            kept = tuple([lane for lane in before if lane in here])
-            if kept:
-                self._in[waiter] = kept
-            left = [lane for lane in before if lane not in here]
-            for lane in left:
-                lane.leave(waiter, now)
-            self._look(left, now)
+        before = self._in.get(waiter)
+        if before is None:
+            return
+        here = [lane for _, lane in self._lanes_of(caller)]
+        left = [lane for lane in before if lane not in here and not (is_same and lane.is_ahead)]
+        if not left:
+            return
+        kept = tuple([lane for lane in before if lane not in left])
+        if kept:
+            self._in[waiter] = kept
+        else:
+            del self._in[waiter]
+        for lane in left:
+            lane.leave(waiter, now)
+        self._look(left, now)
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
         """Note that the waiter's attempt is being sent. Returns whether the attempt holds a place in any lane."""

@@ -258,3 +258,20 @@ def test_a_call_that_is_sent_past_a_limit_that_does_not_hold_it_leaves_no_trace_
     for waiter, caller in sent:
         governor.answered_well(waiter, caller, 1.2, 1.3)
     assert governor.first.places.in_use() == 0, "a place is in use by a call that was sent long ago"
+
+
+def test_a_hedge_leaves_the_queue_of_an_endpoint_also_if_an_attempt_beside_it_ended_at_the_other() -> None:
+    governor, hedge, request = Governor(), Waiting(), Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = caller.outages = True
+    lane = governor.lane("a:80")
+    lane.begin_outage(1.0, 0.9, 5, 0.5)
+    governor.move(hedge, caller, "a:80", 1.05)
+    assert governor.ask(hedge, caller, 1.05)[1] == "outage"
+    caller.endpoint = "b:80"  # where the attempt ended whose failure is reported
+    governor.failed(object(), caller, AttemptEnding(False, False, False, True, "", "500"), 0.9, 1.06, False, False)
+    governor.move(hedge, caller, "b:80", 1.06)
+    assert not lane.has(hedge)
+    assert governor.ask(hedge, caller, 1.06) == (1.06, "")
+    governor.sent(hedge, object(), 1.06)
+    assert governor.held() == 0
