@@ -100,6 +100,8 @@ class Lane:
             back = self.due.take_all()
             for waiter in back:
                 self.places.vacate(waiter)
+                if waiter is self.outage.probe:
+                    self.outage.probe_ended(now, lost=False)
             self.queue.put_first(back, now)
         retime_all(self.queue, now)
         return new

@@ -424,6 +424,20 @@ def test_a_probe_that_another_gate_holds_stays_the_probe() -> None:
     assert gate.ask(probe, 12.0) == 12.0
 
 
+def test_a_probe_that_a_delay_holds_before_it_is_sent_is_sent_after_the_delay() -> None:
+    """Another machine was asked to wait, while the operator's rate held the probe here."""
+    gate, probe, other = out(), Still(), Still()
+    gate.ask(probe, 11.01)
+    assert gate.ask(probe, 11.1) == 11.1
+    gate.step_aside(probe, 11.1)
+    gate.ask(other, 11.2)
+    gate.started_elsewhere(2.0, 503, 11.5)
+    assert gate.ask(probe, 11.5) == 13.5
+    assert gate.ask(probe, 13.5) == 13.5
+    assert gate.outage.probe is probe
+    assert gate.ask(other, 13.6) == math.inf
+
+
 # -- outages ----------
 
 
