@@ -92,11 +92,13 @@ class HedgedFlow(SequentialFlow):
         return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Pay for and send the planned hedge, which was waited for and is due; one that was paid for before a gate held
-        it is only sent.
+        """Pay for and send the planned hedge, which was waited for and is due. One that was paid for before a gate held
+        it is only sent, and so is an attempt in place of one that does not count, such as an outage's probe that was
+        not processed.
         """
         payment = call.next_attempt.payment
-        if call.attempts == call.earlier or (payment is not None and payment.price is not None):
+        is_first = call.attempts - call.spared == call.earlier
+        if is_first or (payment is not None and payment.price is not None):
             return self.admit(call, planned, now)
         return self._send(call, planned, now)
 

@@ -10,7 +10,7 @@ from playbook import ANY, Playbook, app_gone, ended, fault, granted, refused, re
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.retry.actions import Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
@@ -351,6 +351,19 @@ class TestHedging:
         assert book >> granted(5, at=1.1) << WakeAt(ANY)
         assert book >> reply(1, 503, at=1.2, headers={"retry-after": "3"}) << Hold(1) << WakeAt(4.2)
         assert bucket_of(book).level(2) == 5
+
+    def test_a_first_attempt_that_was_a_probe_is_sent_again_whatever_the_bucket_has(self) -> None:
+        """A first attempt pays nothing, and the probe was not processed: it does not count."""
+        unconnected = FaultKind.CONNECT_FAILURE
+        strategy = replace(HEDGED.strategy, non_fatal=frozenset({unconnected}))
+        classify = Classify(faults={unconnected: Class.TRANSIENT})
+        empty = BucketRef(ThrottleSpec(max_tokens=4, initial=2))
+        book = Playbook(replace(HEDGED, outage="hold", strategy=strategy, classify=classify, bucket=empty))
+        begin_outage(book, 0.9, holds=False)
+        assert book >> start(0.95) << WakeAt(1.0) >> wake(1.0) << Launch(1) << WakeAt(2.0)
+        assert book >> fault(1, "connect_failure", at=1.1) << Launch(1, fresh=True)
+        assert book >> fault(1, "connect_failure", at=1.2) << WakeAt(ANY)
+        assert book >> wake(1.5) << Launch(2) << WakeAt(2.5)
 
     def test_the_probe_of_an_outage_that_failed_waits_again_beside_the_attempt(self) -> None:
         unconnected = FaultKind.CONNECT_FAILURE
