@@ -61,11 +61,6 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http2Proxy]:
 
 
 @pytest.fixture
-def place(proxy: Http2Proxy) -> Place:
-    return proxy.place()
-
-
-@pytest.fixture
 def app(proxy: Http2Proxy) -> Iterator[Wire]:
     wire = proxy.http2()
     with wire.peer:

@@ -32,13 +32,6 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talks]:
         yield started
 
 
-@pytest.fixture
-def app(proxy: Talks) -> Iterator[Talk]:
-    talk = proxy.talk()
-    with talk.peer:
-        yield talk
-
-
 def refusing(place: Place, status: int = 503) -> Talk:
     """The first upstream, which has answered its request so."""
     peer = listening(place)

@@ -56,11 +56,6 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http2Proxy]:
         yield started
 
 
-@pytest.fixture
-def place(proxy: Http2Proxy) -> Place:
-    return proxy.place()
-
-
 def is_served(wire: Wire, place: Place, stream: int = 101) -> None:
     """A good request of this connection is answered, and is the first that the upstream hears of."""
     wire.send(headers(stream, place.fields(path="/fence")))

@@ -52,11 +52,6 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http2Proxy]:
         yield started
 
 
-@pytest.fixture
-def place(proxy: Http2Proxy) -> Place:
-    return proxy.place()
-
-
 #: On the connection of a request on stream 1 that no answer has come to.
 ENDED: dict[str, tuple[int, bytes]] = {
     "a head on stream 0": (PROTOCOL_ERROR, headers(0, OK)),

@@ -50,13 +50,6 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talks]:
 
 
 @pytest.fixture
-def app(proxy: Talks) -> Iterator[Talk]:
-    talk = proxy.talk()
-    with talk.peer:
-        yield talk
-
-
-@pytest.fixture
 def place(proxy: Talks) -> Place:
     return proxy.place("grpc")
 

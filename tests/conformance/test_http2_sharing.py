@@ -43,13 +43,6 @@ def place(proxy: Talks) -> Place:
     return proxy.place("once")
 
 
-@pytest.fixture
-def app(proxy: Talks) -> Iterator[Talk]:
-    talk = proxy.talk()
-    with talk.peer:
-        yield talk
-
-
 def acknowledged(talk: Talk) -> int:
     return sum(got.kind == SETTINGS and bool(got.flags & ACK) for got in talk.frames)
 
