@@ -65,8 +65,8 @@ async def test_whom_an_outage_has_no_room_to_hold_is_told_not_to_retry() -> None
 
 
 async def test_an_upstream_at_a_quarter_of_its_capacity_serves_what_it_can() -> None:
-    """Sixty calls at a time are a queue of 3 s, but an attempt has 2 s, which is more than a machine stands still:
-    without a limit, a third of them would time out.
+    """Sixty calls at a time are a queue of 3 s, but an attempt has 2 s, which is more than a machine stands still: what
+    times out is made again, and no call fails.
     """
     timeouts = Timeouts(attempt=2.0)
     async with (
