@@ -15,7 +15,8 @@ Make = Callable[..., Sidecar]
 
 class Calls:
     """Calls that wait at a sidecar's gate: as soon as one is sent, the next one comes. `most`: sendings a second, if
-    each call takes its time before it asks.
+    each call takes its time before it asks. `sent` has the times at which the gate lets them go: a machine that stands
+    still sends them later, and then together.
     """
 
     def __init__(self, rate: RateBucket, sent: list[float], most: float = 0.0) -> None:
@@ -25,14 +26,15 @@ class Calls:
         self.count = 0
         self.stopped = False
 
-    def ask(self) -> None:
+    def ask(self, due: float = float("inf")) -> None:
         while not self.stopped:
             now = self._loop.time()
             at = self._gate.ask(self, now)
             if at > now:
                 self.retime(at)
                 return
-            self._sent.append(now)
+            self._sent.append(min(now, due))
+            due = now
             self.count += 1
             if self._most:
                 self.retime(now + 1 / self._most)
@@ -42,7 +44,7 @@ class Calls:
         if self._alarm is not None:
             self._alarm.cancel()
         if not self.stopped and at < float("inf"):
-            self._alarm = self._loop.call_at(at, self.ask)
+            self._alarm = self._loop.call_at(at, self.ask, max(at, self._loop.time()))
 
     def stop(self) -> None:
         self.stopped = True
@@ -75,7 +77,7 @@ STALL = 0.1
 def check(sent: Sequence[float], rate: float, burst: float) -> None:
     """In any time t at most rate * t + burst is sent, but for what clocks differ by."""
     burst += rate * STALL
-    lowest = float("inf")
+    lowest, sent = float("inf"), sorted(sent)
     for number, at in enumerate(at - sent[0] for at in sent):
         lowest = min(lowest, number - rate * at)
         assert number + 1 - rate * at - lowest <= burst

@@ -14,6 +14,7 @@ from proxy.retry.bucket_specs import BucketRef, RateSpec
 from proxy.retry.policy import Policy
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
+from proxy.retry.token_estimate import Estimate
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
@@ -23,7 +24,7 @@ class Payer:
     """A call that pays a list of rates; when it is sent, the next comes. `tokens`: its price in a model's tokens."""
 
     def __init__(self, rates: Rates, sent: list[float], tokens: float = 1.0) -> None:
-        self._rates, self._sent, self.tokens = rates, sent, tokens
+        self._rates, self._sent, self.estimate = rates, sent, Estimate(prompt=tokens, output=0.0)
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self.stopped = False

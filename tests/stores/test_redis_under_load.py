@@ -22,7 +22,9 @@ SPEC = RateSpec(rate=100.0, burst=20, store="redis")
 
 
 class Load:
-    """Calls that wait at a sidecar's gate: as soon as one is sent, the next one comes."""
+    """Calls that wait at a gate of a sidecar: as soon as one is sent, the next one comes. `sent` has the times at which
+    the gate lets them go: a machine that stands still sends them later, and then together.
+    """
 
     def __init__(self, gate: TokenGate, sent: list[float], price: float = 1.0) -> None:
         self._gate, self._sent, self._price = gate, sent, price
@@ -30,20 +32,21 @@ class Load:
         self._alarm: asyncio.TimerHandle | None = None
         self.stopped = False
 
-    def ask(self) -> None:
+    def ask(self, due: float = float("inf")) -> None:
         while not self.stopped:
             now = self._loop.time()
             at = self._gate.ask(self, now, self._price)
             if at > now:
                 self.retime(at)
                 return
-            self._sent.append(now)
+            self._sent.append(min(now, due))
+            due = now
 
     def retime(self, at: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
         if at < float("inf"):
-            self._alarm = self._loop.call_at(at, self.ask)
+            self._alarm = self._loop.call_at(at, self.ask, max(at, self._loop.time()))
 
     def stop(self) -> None:
         self.stopped = True
@@ -83,7 +86,7 @@ async def until(sent: Sequence[float], count: int) -> None:
 
 def check(sent: Sequence[float], rate: float, burst: float) -> None:
     """In any time t at most rate * t + burst is sent."""
-    lowest = float("inf")
+    lowest, sent = float("inf"), sorted(sent)
     for number, at in enumerate(at - sent[0] for at in sent):
         lowest = min(lowest, number - rate * at)
         assert number + 1 - rate * at - lowest <= burst
