@@ -16,7 +16,7 @@ from proxy.stores.redis.batches import Batches
 from proxy.stores.redis.bucket import Command, RedisBucket
 from proxy.stores.redis.rate import RedisRate
 
-#: Seconds after `timeout` in which a reply counts that has come, but was not read yet.
+#: Seconds after `patience` in which a reply counts that has come, but was not read yet.
 _READ = 0.002
 #: Seconds that a new connection may take while Redis is out.
 _CONNECTING = 2.0
@@ -42,7 +42,7 @@ class PlayedStore(Batches):
         self._redis = redis
         self._clock = redis.clock
         self._number = number
-        self._in_flight = self._was_late = False
+        self._in_flight = False
         self._running = self._connected = False
         redis.connect(self.holder, self)
         self._clock.at(self._clock.now + rng.random() * _BEGIN, UPSTREAM, self._begin)
@@ -98,10 +98,8 @@ class PlayedStore(Batches):
         elif outage.kind == "gone":
             self._clock.at(now + self._redis.latency, UPSTREAM, self._give_up, buckets)
         else:
-            late = not self.out and not self._was_late
-            patience = _CONNECTING if self.out else self.timeout + _READ + (self.timeout if late else 0.0)
+            patience = _CONNECTING if self.out else self.patience + _READ
             if outage.until < now + patience:
-                self._was_late = late and outage.until > now + self.timeout
                 self._clock.at(outage.until, UPSTREAM, self._exchange, buckets, beside)
             else:
                 self._clock.at(now + patience, UPSTREAM, self._give_up, buckets)
@@ -126,7 +124,7 @@ class PlayedStore(Batches):
         self._plan()
 
     def _give_up(self, buckets: Sequence[RedisBucket]) -> None:
-        self._connected = self._in_flight = self._was_late = False
+        self._connected = self._in_flight = False
         self._failed(buckets, self._clock.now, "played")
         self._plan()
 

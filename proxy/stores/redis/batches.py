@@ -20,6 +20,9 @@ from proxy.stores.redis.share import WHOLE, Share
 
 #: Seconds: messages that are due this soon are sent with those that are due now.
 ALONG = 0.002
+#: Seconds for which a reply is awaited at least. A Redis whose machine is short of processor time replies after some
+#: tenths of a second; were that an outage, each process would be left with its share, in most of a small quota no price.
+PATIENCE = 0.5
 #: The most buckets in one batch.
 BATCH = 500
 
@@ -146,6 +149,11 @@ class Batches:
     def share_now(self, now: float) -> Share:
         """The part of every bucket's tokens that this process may spend in an outage that begins now."""
         return self._absence.share(WHOLE if self.members is None else self.members.share(now))
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a reply is awaited before Redis is out."""
+        return max(2 * self.timeout, PATIENCE)
 
     def join(self, members: RedisMembers) -> None:
         """Report this process to its fleet from now on; `members` is the bucket that does so."""

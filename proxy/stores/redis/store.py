@@ -2,10 +2,10 @@
 flight.
 
 No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
-each bucket gets its reply. If one round trip takes longer than `timeout`, leases are still trusted, and the reply is
-awaited for as long again. A round trip that fails is tried once more on a new connection if only the connection failed.
-After that, after a second late reply, and after an answer that is an error, Redis is *out* (`batches`), and is tried
-again in the background until it works.
+each bucket gets its reply. A reply that takes longer than `timeout` is late: a retry that waits for it and is due is
+decided without it, but leases are still trusted, and the reply is awaited for `patience`. A round trip that fails is
+tried once more on a new connection if only the connection failed. After that, after a reply that did not come, and
+after an answer that is an error, Redis is *out* (`batches`), and is tried again in the background until it works.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _USER_INFO = re.compile(r"//[^/@\s]*@")
 
 
 class TooSlowError(Exception):
-    """Redis did not reply within `timeout`."""
+    """Redis did not reply in time."""
 
 
 class RedisStore(Batches):
@@ -75,7 +75,6 @@ class RedisStore(Batches):
         self._beside: deque[Command] = deque(maxlen=BATCH)
         self._timer: asyncio.TimerHandle | None = None
         self._trip: asyncio.Task[None] | None = None
-        self._was_late = False
         self._running = self._opening = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -209,7 +208,7 @@ class RedisStore(Batches):
         now = self._clock()
         commands = [Command(each.script, each.key, each.message(now)) for each in buckets]
         self.round_trips += 1
-        replies = await self._within(self.client.run([*commands, *beside]), self.timeout, may_be_late=not self.out)
+        replies = await self._within(self.client.run([*commands, *beside]), self.patience)
         self._replied(buckets, replies, self._clock())
 
     async def reach(self) -> None:
@@ -235,18 +234,15 @@ class RedisStore(Batches):
             self._absence.cut(self._clock(), self.crowd)
             self._plan()
 
-    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float, *, may_be_late: bool = False) -> Any:
+    async def _within(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
         """Return the result of `work`, which is waited for at most `seconds`, and a moment more for a reply that has
-        already arrived. A reply that `may_be_late` is awaited for as long again,
-        unless the one before was late too. Raises TooSlowError.
+        already arrived. Raises TooSlowError.
         """
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its end may come when it is left
-        steps = (seconds, _READ, seconds) if may_be_late and not self._was_late else (seconds, _READ)
-        for step, patience in enumerate(steps):
-            done, _ = await asyncio.wait({task}, timeout=patience)
+        for step in (seconds, _READ):
+            done, _ = await asyncio.wait({task}, timeout=step)
             if done:
-                self._was_late = step == 2
                 return task.result()
         task.cancel()
         self._leave_beside(task)
