@@ -21,7 +21,7 @@ from proxy.stores.redis.share import WHOLE, Share
 #: Seconds: messages that are due this soon are sent with those that are due now.
 ALONG = 0.002
 #: Seconds for which a reply is awaited at least. A Redis whose machine is short of processor time replies after some
-#: tenths of a second; were that an outage, each process would be left with its share, in most of a small quota no price.
+#: tenths of a second. Were that an outage, each process would be left with its share: of a small quota often no price.
 PATIENCE = 0.5
 #: The most buckets in one batch.
 BATCH = 500
