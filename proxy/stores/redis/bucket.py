@@ -60,10 +60,6 @@ class Store(Protocol):
         """Draw a random name, which no other process has."""
 
     @property
-    def patience(self) -> float:
-        """Seconds for which a reply is awaited before Redis is out."""
-
-    @property
     def crowd(self) -> int:
         """The number of processes of the fleet."""
 

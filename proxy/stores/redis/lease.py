@@ -281,13 +281,12 @@ class LeasedBucket(RedisBucket):
 
     def _asks_again(self, asking: Asking, now: float) -> float:
         """At once if the tokens that came were spent meanwhile, and Redis has more. If other processes have them on
-        lease, when those have returned what they do not need, until the retry is late by the time for which a reply is
-        awaited: so a retry is not refused because the tokens lie about.
+        lease, when those have returned what they do not need: so a retry is not refused because the tokens lie about.
         """
         asking.refused += 1
         if self._pool_heard + self.lease.left >= asking.price and now <= self.lease.until:
             return now
-        left = asking.due + self.store.patience - now
+        left = asking.due - now
         if self._level_now(now) < asking.price or left < 2 * REPORT_PAUSE:
             return math.inf
         return now + min(self._pause * (1 << min(asking.refused - 1, 10)), EARNED, left / 2)
