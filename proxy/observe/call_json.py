@@ -48,8 +48,8 @@ def call_json(call: CallRecord) -> str:
         authority = masking.authority(authority)
     took = call.ended - started
     seconds = f"{took:.6f}" if took else "0.0"
-    if course is AT_ONCE and call.grpc_status is None and not call.app:
-        ended, front, end = _plain_success(status, call.endpoint, call.protocol, call.sent_by)
+    if course is AT_ONCE and call.grpc_status is None:
+        ended, front, end = _plain_success(status, call.endpoint, call.protocol, call.sent_by, call.app)
         middle = seconds
     else:
         ended = _ended(status, course.outcome._value_, course.attempts)
@@ -102,18 +102,18 @@ def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=_REPEATED)
-def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str) -> tuple[str, str, str]:
+def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str, app: str) -> tuple[str, str, str]:
     """The JSON of a call that succeeded at once and has nothing special: the part before its duration, the part between
     its byte counts and its attempt's duration, and the part after that. `protocol`: the version of HTTP that the app
-    spoke; `sent_by`: the one that the attempt was sent in.
+    spoke; `sent_by`: the one that the attempt was sent in; `app`: the app's name, "" for none.
     """
     before, after = _only_sending(status, sent_by)
-    return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, "") + before, after + _END
+    return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, _app(app)) + before, after + _END
 
 
 def _more(call: CallRecord, course: Course) -> str:
     """The JSON members that few calls have, each with a comma after it. `course`: the call's."""
-    more = f'"app":{quote(call.app)},' if call.app else ""
+    more = _app(call.app)
     if call.grpc_status is not None:
         more += f'"grpc_status":{call.grpc_status},'
     if course.agent:
@@ -127,6 +127,10 @@ def _more(call: CallRecord, course: Course) -> str:
     if course.detail:
         more += f'"detail":{quote(course.detail)},'
     return more
+
+
+def _app(name: str) -> str:
+    return f'"app":{quote(name)},' if name else ""
 
 
 def trace_json(trace: str) -> str:
