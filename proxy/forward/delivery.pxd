@@ -26,7 +26,11 @@ cdef class Delivery:
 
     cpdef serve(self, app)
     cpdef release(self)
-    @cython.locals(head=Answered, direct=ConnectionStream)
+    @cython.locals(direct=ConnectionStream)
+    cpdef respond(self, Answered head, frozenset drop, bytes add, bytes data, bint end, trailers)
+    @cython.locals(direct=ConnectionStream)
+    cpdef done(self)
+    @cython.locals(head=Answered)
     cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
     cpdef forward(self, Attempt attempt, bytes data, PolicyBase policy)
     @cython.locals(direct=ConnectionStream)

@@ -69,6 +69,30 @@ class Delivery:
         self.app = _NO_APP
         self.direct = None
 
+    def respond(
+        self,
+        head: ResponseHead,
+        drop: frozenset[bytes],
+        add: bytes,
+        data: bytes,
+        end: bool,
+        trailers: Trailers | None,
+    ) -> None:
+        """Write the head of an answer, and the part of its body that came with it (`AppStream.respond`)."""
+        direct = self.direct
+        if direct is not None:
+            direct.respond(head, drop, add, data, end, trailers)
+        else:
+            self.app.respond(head, drop, add, data, end, trailers)
+
+    def done(self) -> None:
+        """Give the app's stream back, since the call is over."""
+        direct = self.direct
+        if direct is not None:
+            direct.done()
+        else:
+            self.app.done()
+
     # -- an upstream's answer -------------------------------------------------------------------------------------
 
     def inform(
@@ -101,11 +125,7 @@ class Delivery:
             if reads is not None and data:
                 self.read_along(attempt, data, policy)
         ended = attempt.ended and not (reads is not None and reads.unfinished)
-        direct = self.direct
-        if direct is not None:
-            direct.respond(head, drop, add, data, ended, attempt.trailers)
-        else:
-            self.app.respond(head, drop, add, data, ended, attempt.trailers)
+        self.respond(head, drop, add, data, ended, attempt.trailers)
         self.status = head.status  # set last: an answer that could not be written does not count
         if ended and plan.is_grpc:
             self.note_grpc_status(head, attempt.trailers)

@@ -333,11 +333,7 @@ class Exchange(AttemptOwner):
                     return False
                 trailers, status = plain_end
             drop = NO_NAMES if plan.edits is None else plan.edits.from_answer(head)
-            direct = delivery.direct
-            if direct is not None:
-                direct.respond(head, drop, plan.answer_lines, data, end, trailers)
-            else:
-                delivery.app.respond(head, drop, plan.answer_lines, data, end, trailers)
+            delivery.respond(head, drop, plan.answer_lines, data, end, trailers)
             delivery.status, delivery.bytes_out = head.status, len(data)
             now = monotonic()
             self._undecided.answered_well(plan, self.started, now)
@@ -600,11 +596,7 @@ class Exchange(AttemptOwner):
         if watch.alarms:
             watch.remove(self)
         self._undecided.succeeded(self.plan, delivery, self.started, now, looked)
-        direct = delivery.direct
-        if direct is not None:
-            direct.done()
-        else:
-            delivery.app.done()
+        delivery.done()
 
     def finish(self, outcome: Outcome, now: float) -> None:
         """End the call: release everything, report it, give the app's stream back."""
@@ -655,11 +647,7 @@ class Exchange(AttemptOwner):
         self._undecided.release()
         call.forget_alarm()  # breaks a reference cycle between call and exchange
         self.sender.release()
-        direct = delivery.direct
-        if direct is not None:
-            direct.done()
-        else:
-            delivery.app.done()
+        delivery.done()
 
     def _end_early(self, answer: Answer) -> None:
         """End the call for a fault of the app. The app gets `answer`, if it has got no answer yet."""
