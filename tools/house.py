@@ -44,7 +44,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "Session": (50, 22),
     "Stream": (31, 25),
     "Worker": (12, 23),
-    "WorkerProcess": (14, 22),
     "Workers": (34, 31),
 }
 

@@ -8,12 +8,9 @@ connection waits for a process that may never be ready.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +32,7 @@ from proxy.supervisor.channel import (
     Shut,
     Using,
 )
+from proxy.supervisor.child_process import ChildProcess
 
 #: The program of a worker, for this interpreter; modules are searched in the same places as in this process.
 _CODE = (
@@ -64,15 +62,12 @@ class WorkerProcess:
         self.is_ready = self.retiring = self.over = self.is_silent = False
         self.hung = 0.0
         self.cut = 0
-        self.status: int | None = None
         self.listening: set[int] = set()
         self._leaving: set[int] = set()
         self._changed = asyncio.Event()
         self._heard = heard
         self._asked = self._answered = 0
-        self._child: asyncio.subprocess.Process
-        self._handle = -1  # a pidfd: it names this process even if its id has been given to another one
-        self._handles = threading.Lock()  # held while the pidfd is used, or closed: its number may be given again
+        self._process = ChildProcess()
         self._channel: Channel
 
     async def start(self, memory: int) -> None:
@@ -81,29 +76,23 @@ class WorkerProcess:
         path = [entry or "." for entry in sys.path]
         code = _CODE.format(path=path, channel=theirs.fileno(), memory=memory, release=__version__)
         try:
-            self._child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-c",
-                code,
-                "redrive",
-                "worker",
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), memory),
-            )
+            await self._process.start(code, ("redrive", "worker"), (theirs.fileno(), memory))
         except OSError:
             ours.close()
             raise
         finally:
             theirs.close()
-        self._loop = asyncio.get_running_loop()
-        self._channel = Channel(self._loop, ours, self._on_message, self._closed)
-        with contextlib.suppress(OSError, AttributeError):  # a sandbox may forbid it
-            self._handle = os.pidfd_open(self._child.pid)
+        self._channel = Channel(asyncio.get_running_loop(), ours, self._on_message, self._closed)
 
     @property
     def pid(self) -> int:
         """The process's id."""
-        return self._child.pid
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The process's exit status, below 0 the signal that killed it; None until it has ended."""
+        return self._process.status
 
     @property
     def how(self) -> str:
@@ -158,31 +147,20 @@ class WorkerProcess:
 
     async def ended(self) -> None:
         """Wait until the process has ended and all its messages were received."""
-        self.status = await self._child.wait()
+        await self._process.wait()
         self._channel.finish()
         self.over = True
-        with self._handles:
-            if self._handle >= 0:
-                handle, self._handle = self._handle, -1
-                os.close(handle)
+        self._process.release()
         self._closed()
 
     def kill(self) -> None:
         """Kill the process."""
-        if self.status is None:
-            self._child.kill()
+        self._process.kill()
 
     def kill_hung(self, seconds: float) -> None:
-        """Kill the process, which has hung for so many seconds. Any thread may call this: the loop's thread may be
-        waiting for a lock that the process holds.
-        """
+        """Kill the process, which has hung for so many seconds. Any thread may call this."""
         self.hung = seconds
-        with self._handles:
-            if self._handle >= 0:
-                with contextlib.suppress(OSError):  # the process has just ended
-                    signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-                return
-        self._loop.call_soon_threadsafe(self.kill)
+        self._process.kill_now()
 
     @property
     def is_able(self) -> bool:
