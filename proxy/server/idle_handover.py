@@ -14,9 +14,10 @@ end when the last giver does.
 A taker that is full at its limits sends the connection back, to any of the givers, which serves it and makes a pause
 before it gives more, few at first. A giver with thousands reads nothing while it gives, and the kernel takes only some
 hundreds: then the taker waits. Only when no giver reads any more, the taker keeps it, and answers that there is no
-room. A connection that came back with a part of a head stays, until that head has been answered: else an app that
-writes its head slowly would go there and back for good. A giver that closes takes what has come back, and gives it away
-for good: from then on, nothing can be sent back.
+room. So a giver does not end while a taker has something to read: one that stands still would find no giver later. A
+connection that came back with a part of a head stays, until that head has been answered: else an app that writes its
+head slowly would go there and back for good. A giver that closes takes what has come back, and gives it away for good:
+from then on, nothing can be sent back.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import math
 import socket
+import sys
+import termios
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -92,8 +96,10 @@ class ConnectionGiver:
 
     @property
     def is_busy(self) -> bool:
-        """Whether connections were sent back that have no protocol yet."""
-        return self._end.beginning > 0
+        """Whether connections were sent back that have no protocol yet, or were given and no taker has read them: they
+        may come back.
+        """
+        return self._end.beginning > 0 or self._end.has_unread
 
     def give(self, descriptor: int, early: bytes = b"") -> bool:
         """Give a connection away by its descriptor, from which nothing may be read any more; the caller closes its own
@@ -275,6 +281,17 @@ class _End:
                 raise BlockingIOError(*error.args) from error
             return False
         return True
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the other side has packets to read that were sent from this end, by whichever process."""
+        if self.sock.fileno() < 0:
+            return False
+        try:
+            size = fcntl.ioctl(self.sock, termios.TIOCOUTQ, bytes(4))
+        except OSError:  # the system does not tell
+            return False
+        return int.from_bytes(size, sys.byteorder) > 0
 
     def receive(self) -> _Came | None:
         """Return a connection that has come, and the part of its next head that came with it; None if no more come.

@@ -169,6 +169,19 @@ async def test_what_the_taker_has_no_room_for_comes_back(open_files: None) -> No
     end(both)
 
 
+async def test_a_giver_is_busy_until_what_it_gave_was_read(open_files: None) -> None:
+    """A full successor that stands still for a while could send nothing back to a process that has ended."""
+    both = Both(room=0)
+    assert not both.giver.is_busy
+    assert both.give()
+    assert both.giver.is_busy
+    both.take()
+    await both.until(1, both.old)
+    assert not both.giver.is_busy
+    assert await both.answered() == [b"x"]
+    end(both)
+
+
 async def test_few_are_given_again_after_one_came_back(open_files: None) -> None:
     """Thousands would go there and back each second, as long as the successor is full."""
     both = Both(room=1)
