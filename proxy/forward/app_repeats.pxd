@@ -9,16 +9,16 @@ cdef class GivenUp:
     cdef public str client
     cdef public str prefix
     cdef public object agent
-    cdef public object method
-    cdef public object authority
-    cdef public object path
+    cdef public str method
+    cdef public str authority
+    cdef public str path
     cdef public bytes digest
     cdef public double at
     cdef public double connected
     cdef public bint is_usual
     cdef public bint is_usual_elsewhere
 
-    cdef bint is_by(self, str client, method, authority) except -1
+    cdef bint is_by(self, str client, str method, str authority) except -1
 
 
 cdef class AppRepeats:

@@ -61,6 +61,8 @@ class Undecided:
         """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
         attempt costs; return False, with nothing taken, if any of them, or a circuit breaker, might hold it.
         """
+        if scope.ungated and scope.endpoints is None and not scope.mode:  # the case of most calls
+            return not scope.governor.holds(now)  # asked, not read: with several workers it is in common memory
         if scope.endpoints is not None and not self._choose_endpoint(scope, request):
             return False
         if scope.keys is not None:
@@ -68,7 +70,7 @@ class Undecided:
             scope = self.keys.lane
         if scope.mode:
             return True  # no gate holds it: the policy observes, or is off
-        if scope.governor.holds(now):  # asked, not read: with several workers the answer is in common memory
+        if scope.governor.holds(now):
             return False
         return scope.ungated or pass_gates(scope, request.app, now)
 

@@ -1,3 +1,6 @@
+cimport cython
+
+
 cdef class Traffic:
     cdef public long flying
     cdef public long long ended
@@ -8,6 +11,7 @@ cdef class Traffic:
     cdef public long long _rated
     cdef public double _rated_at
 
+    @cython.locals(ended=cython.longlong)
     cpdef bint went_well(self, double now) except -1
     cpdef measure(self, double now)
     cpdef skip(self, double now)

@@ -33,9 +33,9 @@ class Traffic:
     def went_well(self, now: float) -> bool:
         """Note that an attempt was answered well. Returns whether it has to be reported to the governor."""
         self.flying -= 1
-        self.ended += 1
+        ended = self.ended = self.ended + 1
         self.answered_at = now
-        return self.is_watched or self.ended & 15 == 0 or now >= self.note_at
+        return self.is_watched or ended & 15 == 0 or now >= self.note_at
 
     @property
     def is_timed(self) -> bool:
