@@ -111,6 +111,7 @@ MODULES = [
     "proxy.transport.chunk_writer",
     "proxy.transport.clock",
     "proxy.transport.connection",
+    "proxy.transport.direct_dial",
     "proxy.transport.flusher",
     "proxy.transport.http2",
     "proxy.transport.http2_protocol",

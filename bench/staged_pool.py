@@ -26,6 +26,10 @@ class StagedPool(Pool):
         super().__init__(*arguments, **options)
         self.connect = connect
 
+    def begin_dial(self, origin: Any) -> bool:
+        """Return False: no connection is opened past `open`."""
+        return False
+
     async def open(
         self,
         origin: Any,

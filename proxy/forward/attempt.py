@@ -20,6 +20,7 @@ from proxy.retry.first_byte import BodyWait
 from proxy.retry.stream_errors import StreamWatch
 from proxy.retry.token_usage import UsageReader
 from proxy.transport.clock import monotonic
+from proxy.transport.direct_dial import DirectDial
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import Listener, UpstreamStream
@@ -149,7 +150,7 @@ class Attempt(Listener):
         self.stream: UpstreamStream | None = None
         self.protocol = ""
         self.key: int | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | DirectDial | None = None
         self.replay: Replay | None = None
         self.cursor = 0
         self.sent_at: float | None = None

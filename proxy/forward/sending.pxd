@@ -7,7 +7,19 @@ from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Launch
 from proxy.retry.machine cimport Call as Decider
 from proxy.transport.clock cimport monotonic
+from proxy.transport.direct_dial cimport DirectDial
 from proxy.transport.origins cimport Destination, Origin
+
+
+cdef class AttemptDial(DirectDial):
+    cdef public AttemptOwner _owner
+    cdef public Attempt _attempt
+    cdef public object _send
+
+    @cython.locals(attempt=Attempt)
+    cpdef opened(self, connection)
+    @cython.locals(attempt=Attempt)
+    cpdef failed(self, error)
 
 
 cdef class Sender:
@@ -25,7 +37,7 @@ cdef class Sender:
     cdef public tuple _avoided
     cdef public object _key
 
-    @cython.locals(destination=Destination, attempt=Attempt)
+    @cython.locals(destination=Destination, attempt=Attempt, dial=AttemptDial)
     cpdef Attempt launch(self, Launch action, double now)
     cpdef resting(self, Origin origin, double now)
     cpdef begin(self, Attempt attempt, stream, double now)

@@ -20,6 +20,7 @@ from proxy.retry.actions import Launch
 from proxy.retry.machine import Call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.direct_dial import DirectDial
 from proxy.transport.origins import Origin
 from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import Replay
@@ -34,28 +35,43 @@ _NO_OWNER = AttemptOwner()
 Send: TypeAlias = Callable[[Attempt, UpstreamStream, float], None]
 
 
-async def send_when_open(
-    owner: AttemptOwner,
-    pool: Pool,
-    attempt: Attempt,
-    opening: Callable[[], Awaitable[UpstreamStream]],
-    send: Send,
-) -> None:
-    """Open a stream for an attempt by `opening`, and call `send` with the stream and the time; report to the `owner` if
-    it can't be opened.
-    """
-    try:
+class AttemptDial(DirectDial):
+    """The opening of a stream for an attempt, which `send` sends on it. `owner`: is told if no stream can be opened."""
+
+    __slots__ = ("_attempt", "_owner", "_send")
+
+    def __init__(self, owner: AttemptOwner, pool: Pool, attempt: Attempt, send: Send) -> None:
+        super().__init__(pool, attempt.origin)
+        self._owner = owner
+        self._attempt = attempt
+        self._send = send
+
+    async def wait(self, opening: Callable[[], Awaitable[UpstreamStream]]) -> None:
+        """Open a stream by `opening`, in a task: where `begin` has returned False."""
         try:
             stream = await opening()
-        except Exception as error:  # `dial_failed` maps it to a fault
-            attempt.task = None
-            owner.failed(attempt, pool.dial_failed(attempt.origin, error))
-            return
+        except Exception as error:
+            self.failed(error)
+        else:
+            self.opened(stream)
+
+    def opened(self, connection: UpstreamStream) -> None:
+        """Send the attempt on its stream."""
+        attempt, now = self._attempt, monotonic()
         attempt.task = None
-        send(attempt, stream, monotonic())
-    except Exception as error:  # the task has no reader: the call would last until its deadline
+        try:
+            self._send(attempt, connection, now)
+        except Exception as error:  # it has no reader: the call would last until its deadline
+            self._owner.break_down(error, now)
+
+    def failed(self, error: BaseException) -> None:
+        """Report the fault that the error stands for (`dial_failed`)."""
+        attempt = self._attempt
         attempt.task = None
-        owner.break_down(error, monotonic())
+        try:
+            self._owner.failed(attempt, self.pool.dial_failed(attempt.origin, error))
+        except Exception as defect:
+            self._owner.break_down(defect, monotonic())
 
 
 class Sender:
@@ -123,10 +139,13 @@ class Sender:
         stream = None if action.fresh else self.resting(origin, now)
         if stream is None:
             self.call.sent(number, self.endpoint, "", now)
-            opening = partial(self.open, origin, fresh=action.fresh, alone=action.alone)
             send = self._send_alone if action.alone else self.send
-            dial = send_when_open(self.owner, self.context.pool, attempt, opening, send)
-            attempt.task = self.context.loop.create_task(dial)
+            dial = AttemptDial(self.owner, self.context.pool, attempt, send)
+            if self.opens_connections and dial.begin(self.plan.policy.timeouts.connect):
+                attempt.task = dial
+            else:
+                opening = partial(self.open, origin, fresh=action.fresh, alone=action.alone)
+                attempt.task = self.context.loop.create_task(dial.wait(opening))
         else:
             self.send(attempt, stream, now)
         return attempt
@@ -155,6 +174,9 @@ class Sender:
         self.owner = _NO_OWNER
 
     # -- overridden for tunnels and traced calls ------------------------------------------------------------------
+
+    #: Whether `open` opens connections as calls use them, so that a `DirectDial` may do it.
+    opens_connections = True
 
     def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
         """Return a stream on an open connection to this origin: this app connection's own (NTLM, Negotiate), or a

@@ -50,6 +50,8 @@ class TunnelSender(Sender):
 
     __slots__ = ()
 
+    opens_connections = False  # a tunnel's carry bytes from the start, without TLS of ours
+
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Report the connection, which is open, as the attempt's answer: a tunnel has no request to send."""
         attempt.stream, attempt.sent_at = stream, now

@@ -5,6 +5,7 @@ from proxy.forward.call_report cimport look_for_repeat, report_of
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
+from proxy.forward.sending cimport AttemptDial
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.at_once cimport answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets cimport Bucket

@@ -15,7 +15,7 @@ from proxy.forward.call_report import look_for_repeat, only_attempt, report_of
 from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
-from proxy.forward.sending import Send, send_when_open
+from proxy.forward.sending import AttemptDial, Send
 from proxy.observe.call_record import SUCCESS, Course
 from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets import Bucket
@@ -146,10 +146,14 @@ class Undecided:
         """
         first, pool, request = self.first, self.context.pool, plan.request
         assert first is not None  # it was begun
-        idempotent = request.method in IDEMPOTENT_METHODS
         within = plan.policy.timeouts.connect
+        dial = AttemptDial(owner, pool, first, send)
+        if dial.begin(within):
+            first.task = dial
+            return
+        idempotent = request.method in IDEMPOTENT_METHODS
         opening = partial(pool.open, first.origin, within=within, idempotent=idempotent, app=request.app)
-        first.task = self.context.loop.create_task(send_when_open(owner, pool, first, opening, send))
+        first.task = self.context.loop.create_task(dial.wait(opening))
 
     def send_on(self, plan: Plan, stream: UpstreamStream, now: float) -> None:
         """Send the request of the attempt that was begun on `stream`, which was opened for it."""

@@ -14,8 +14,9 @@ import base64
 import re
 import socket
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -103,7 +104,7 @@ class Dialer:
             name = session_key(endpoint, way.parent) if secure else None
             await self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
             if peer is not None:
-                self._failed.pop(peer, None)
+                self.reached(peer)
         except BaseException:
             self.failed_at(peer)
             sock.close()
@@ -112,20 +113,45 @@ class Dialer:
     async def _open_at(
         self, address: str, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, secure: bool
     ) -> None:
-        """Connect a protocol to the only address of an endpoint, with TLS if `secure`: there is no race, and the event
-        loop makes the socket, for a fifth of the instructions.
-        """
+        """Connect a protocol to the only address of an endpoint, with TLS if `secure`."""
         peer = address, endpoint.port
         try:
-            if secure:
-                context = self.contexts.get(way.verify, way.client_cert, way.protocols)
-                name = session_key(endpoint, None)
-                await self._loop.create_connection(lambda: protocol, *peer, ssl=context, server_hostname=name)
-            else:
-                await self._loop.create_connection(lambda: protocol, *peer)
+            await self.connecting(address, endpoint, way, protocol, secure=secure)
         except BaseException:
             self.failed_at(peer)
             raise
+        self.reached(peer)
+
+    def only_address(self, endpoint: Endpoint, way: Way) -> str:
+        """The address of an endpoint that is reached in this way, if it is the only one, is known, and may be connected
+        to; else "".
+        """
+        if endpoint.unix is not None or way.parent is not None:
+            return ""
+        addresses = self.resolver.known(endpoint.host)
+        if len(addresses) != 1 or "%" in addresses[0]:
+            return ""
+        if not way.named and self.guard.refuses(addresses[0], endpoint.port, strict=way.strict):
+            return ""
+        return addresses[0]
+
+    def connecting(
+        self, address: str, endpoint: Endpoint, way: Way, protocol: Any, *, secure: bool | None = None
+    ) -> Coroutine[Any, Any, object]:
+        """The event loop's coroutine that connects a protocol to the only address of an endpoint: there is no race, and
+        the loop makes the socket, for a fifth of the instructions. `secure`: with TLS; None: if the endpoint's scheme
+        is https. Raises OSError or ssl.SSLError.
+        """
+        if secure or (secure is None and endpoint.scheme == "https"):
+            context = self.contexts.get(way.verify, way.client_cert, way.protocols)
+            name = session_key(endpoint, None)
+            return self._loop.create_connection(
+                lambda: protocol, address, endpoint.port, ssl=context, server_hostname=name
+            )
+        return self._loop.create_connection(lambda: protocol, address, endpoint.port)
+
+    def reached(self, peer: tuple[str, int]) -> None:
+        """Note that a dial to the address and port `peer` has succeeded."""
         if self._failed:
             self._failed.pop(peer, None)
 

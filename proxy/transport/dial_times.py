@@ -7,38 +7,43 @@ each dial. It is not set again when no dial is under way.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Protocol
 
 from proxy.transport.clock import monotonic
 
 _NEVER = float("inf")
 
 
+class Cancellable(Protocol):
+    """A dial that can be given up: a task, or what does without one."""
+
+    def cancel(self) -> object:
+        """Give the dial up."""
+
+    def uncancel(self) -> int:
+        """Take one `cancel` back; return the number of the others."""
+
+
 class DialTimes:
-    """The dials under way, by the tasks that wait for them, and the times at which they are cancelled."""
+    """The dials under way, and the times at which they are cancelled."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._due: dict[asyncio.Task[Any], float] = {}
+        self._due: dict[Cancellable, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._at = _NEVER
 
-    def begin(self, within: float) -> asyncio.Task[Any]:
-        """Note that the current task begins to dial, and cancel it `within` seconds from now unless `end` is called
-        before. Returns the task.
-        """
-        task = asyncio.current_task(self._loop)
-        assert task is not None  # a dial is waited for
-        due = self._due[task] = monotonic() + within
+    def begin(self, dial: Cancellable, within: float) -> None:
+        """Note that a dial begins, and cancel it `within` seconds from now unless `end` is called before."""
+        due = self._due[dial] = monotonic() + within
         if due < self._at:
             self._set(due)
-        return task
 
-    def end(self, task: asyncio.Task[Any]) -> bool:
-        """Note that the dial of this task is over; return whether it was cancelled because its time was out, and
-        nothing else has cancelled the task.
+    def end(self, dial: Cancellable) -> bool:
+        """Note that a dial is over; return whether it was cancelled because its time was out, and nothing else has
+        cancelled it.
         """
-        return self._due.pop(task, None) is None and task.uncancel() == 0
+        return self._due.pop(dial, None) is None and dial.uncancel() == 0
 
     def close(self) -> None:
         """Cancel the timer."""
@@ -55,8 +60,8 @@ class DialTimes:
         """Cancel the dials whose time is out, and set the timer for the next one."""
         self._timer, self._at = None, _NEVER
         now = monotonic()
-        for task in [task for task, due in self._due.items() if due <= now]:
-            del self._due[task]
-            task.cancel()
+        for dial in [dial for dial, due in self._due.items() if due <= now]:
+            del self._due[dial]
+            dial.cancel()
         if self._due:
             self._set(min(self._due.values()))

@@ -8,6 +8,9 @@ cdef class DialQueue:
     cdef public double _reached
 
     cpdef bint offer(self, connection)
+    cpdef take(self)
+    cpdef leave(self, bint reached=*, bint timed_out=*)
+    cdef _serve(self)
 
 
 cdef class Origin:

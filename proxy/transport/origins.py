@@ -85,7 +85,7 @@ class DialQueue:
         to, None if it has no name.
         """
         if not self.is_full:
-            self._dialling += 1
+            self.take()
             return None
         waiter = _Waiter(asyncio.get_running_loop().create_future(), within, connection, app)
         self.waiting[waiter] = waiter.since
@@ -103,6 +103,10 @@ class DialQueue:
         except asyncio.CancelledError:
             self._forsake(waiter, give_back)
             raise
+
+    def take(self) -> None:
+        """Take a place for a dial, of which there is one (`is_full`)."""
+        self._dialling += 1
 
     def leave(self, *, reached: bool = False, timed_out: bool = False) -> None:
         """Give back the place of a dial, which has `reached` the endpoint, or `timed_out`, or failed at once."""

@@ -34,3 +34,5 @@ cdef class Pool(Keeper):
     @cython.locals(resting=Connection, rested=double)
     cpdef lease(self, Origin origin, double now, bint idempotent, not_on=*, bint queued=*)
     cpdef rest(self, Connection connection)
+    cpdef bint begin_dial(self, Origin origin) except -1
+    cpdef end_dial(self, Origin origin, bint reached, bint timed_out)

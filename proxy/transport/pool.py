@@ -16,7 +16,7 @@ import contextlib
 import random
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from operator import attrgetter
 from typing import cast
@@ -249,6 +249,25 @@ class Pool(Keeper):
         used = used or await dials.enter(within, self.rest, connection=idempotent is not None, app=app)
         return used or await self._open(origin, within=within, tunnel=False)
 
+    def begin_dial(self, origin: Origin) -> bool:
+        """Take a place to dial an HTTP/1 connection to this origin, which `end_dial` gives back; return False if there
+        is none at once.
+        """
+        if not origin.may_dial_at_once or len(self.connections) + self._dialling >= self.most:
+            return False
+        origin.dials.take()
+        self._dialling += 1
+        return True
+
+    def end_dial(self, origin: Origin, reached: bool, timed_out: bool) -> None:
+        """Give back the place of a dial, which has `reached` the endpoint, or `timed_out`, or failed at once."""
+        self._dialling -= 1
+        origin.dials.leave(reached=reached, timed_out=timed_out)
+
+    def call_soon(self, function: Callable[[BaseException], None], error: BaseException) -> None:
+        """Call a function with this error in the next turn of the loop."""
+        self._loop.call_soon(function, error)
+
     async def open_tunnel(self, origin: Origin, *, within: float, app: NamedApp | None = None) -> Tunnel:
         """Open a connection that carries bytes from the start: without TLS of ours, and through a tunnel if there is a
         parent proxy. It is dialled for at most `within` seconds. `app`: the app that the call belongs to, None if it
@@ -329,7 +348,9 @@ class Pool(Keeper):
         else:
             dialled = Greeting(http1, http2) if way.either else http2()
         self._dialling += 1
-        task = self.dialer.times.begin(within)
+        task = asyncio.current_task(self._loop)
+        assert task is not None  # a dial is waited for
+        self.dialer.times.begin(task, within)
         try:
             await self.dialer.open(origin.endpoint, way, cast(asyncio.Protocol, dialled), tunnel=tunnel)
             connection = dialled.made if isinstance(dialled, Greeting) else dialled

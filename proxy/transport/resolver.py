@@ -42,17 +42,22 @@ class Resolver:
 
     async def addresses(self, host: str) -> tuple[str, ...]:
         """The addresses of a host, best first. Raises OSError (socket.gaierror) when there are none."""
-        spelt = _spelt(host)
-        if spelt:
-            return spelt
-        found = self._known.get(host)
-        if found is not None and monotonic() < found.until:
-            return found.addresses
+        known = self.known(host)
+        if known:
+            return known
         look_up = self._flying.get(host)
         if look_up is None:
             look_up = self._flying[host] = self._loop.create_task(self._look_up(host))
             look_up.add_done_callback(lambda task: self._landed(host, task))
         return (await asyncio.shield(look_up)).addresses
+
+    def known(self, host: str) -> tuple[str, ...]:
+        """The addresses of a host, best first, if they need no look-up; else ()."""
+        spelt = _spelt(host)
+        if spelt:
+            return spelt
+        found = self._known.get(host)
+        return found.addresses if found is not None and monotonic() < found.until else ()
 
     async def _look_up(self, host: str) -> Found:
         try:

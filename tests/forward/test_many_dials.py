@@ -29,7 +29,7 @@ async def until(so: Callable[[], object]) -> None:
 def dials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many dials were under way when each began."""
     under_way, seen = 0, []
-    opens = Dialer.open
+    opens = Dialer.connecting
 
     async def counted(self: Dialer, *arguments: object, **options: object) -> object:
         nonlocal under_way
@@ -40,7 +40,7 @@ def dials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         finally:
             under_way -= 1
 
-    monkeypatch.setattr(Dialer, "open", counted)
+    monkeypatch.setattr(Dialer, "connecting", counted)
     return seen
 
 
@@ -77,13 +77,13 @@ async def test_a_connection_that_becomes_free_serves_the_first_that_waits(
         ):
             one.send(request("GET", "/api/1", host="127.0.0.1"))
             await upstream.until(1)
-            opens, held = Dialer.open, asyncio.Event()
+            opens, held = Dialer.connecting, asyncio.Event()
 
             async def slowly(self: Dialer, *arguments: object, **options: object) -> object:
                 await held.wait()
                 return await opens(self, *arguments, **options)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(Dialer, "open", slowly)
+            monkeypatch.setattr(Dialer, "connecting", slowly)
             dialling = two
             dialling.send(request("GET", "/api/2", host="127.0.0.1"))
             (origin,) = front.path.context.pool._origins.values()
@@ -103,13 +103,13 @@ async def test_a_connection_that_becomes_free_serves_the_first_that_waits(
 async def test_who_waits_is_served_in_order_and_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dial_queue, "DIALS", 1)
     held = asyncio.Event()
-    opens = Dialer.open
+    opens = Dialer.connecting
 
     async def slowly(self: Dialer, *arguments: object, **options: object) -> object:
         await held.wait()
         return await opens(self, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Dialer, "open", slowly)
+    monkeypatch.setattr(Dialer, "connecting", slowly)
 
     async def step(turn: Turn) -> None:
         await turn.write(answer(200, b"ok", "Connection: close"))
@@ -136,7 +136,7 @@ async def test_who_waits_is_served_in_order_and_may_leave(monkeypatch: pytest.Mo
 async def test_the_wait_counts_against_the_deadline_and_not_against_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dial_queue, "DIALS", 1)
     held = asyncio.Event()
-    opens = Dialer.open
+    opens = Dialer.connecting
     first = True
 
     async def slowly(self: Dialer, *arguments: object, **options: object) -> object:
@@ -146,7 +146,7 @@ async def test_the_wait_counts_against_the_deadline_and_not_against_connect(monk
             await held.wait()
         return await opens(self, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Dialer, "open", slowly)
+    monkeypatch.setattr(Dialer, "connecting", slowly)
     async with Upstream() as upstream:
         patient = to("a", upstream.url, timeouts=Timeouts(connect=60.0))
         async with Front(patient) as front, front.app() as one, front.app() as two, front.app() as three:
@@ -174,7 +174,7 @@ async def test_those_who_wait_for_a_dead_endpoint_are_told_with_the_dial(monkeyp
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(Dialer, "open", never)
+    monkeypatch.setattr(Dialer, "connecting", never)
     only = replace(STANDARD, max_attempts=1)
     dead = to("a", "http://127.0.0.1:9", strategy=only, timeouts=Timeouts(connect=0.05))
     async with Front(dead) as front:

@@ -48,8 +48,11 @@ async def test_at_the_limit_of_connections_a_call_is_told_so_and_nothing_is_lear
         await front.observed.until(9)
 
 
+@pytest.mark.parametrize("directly", [True, False], ids=["directly", "by a task"])
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-async def test_out_of_descriptors_is_no_failure_of_the_upstream(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+async def test_out_of_descriptors_is_no_failure_of_the_upstream(
+    monkeypatch: pytest.MonkeyPatch, number: int, directly: bool
+) -> None:
     async with (
         Upstream(answer(200, b"ok")) as upstream,
         Front(to("api", upstream.url, **HELD)) as front,
@@ -57,11 +60,13 @@ async def test_out_of_descriptors_is_no_failure_of_the_upstream(monkeypatch: pyt
     ):
         pool = front.path.context.pool
 
-        async def fails(*endpoint: object, **more: object) -> None:
+        def fails(*endpoint: object, **more: object) -> None:
             raise OSError(number, os.strerror(number))
 
         with monkeypatch.context() as patched:
-            patched.setattr(pool.dialer, "open", fails)
+            patched.setattr(pool.dialer, "connecting", fails)
+            if not directly:
+                patched.setattr(pool.dialer, "only_address", lambda *_: "")
             reply = await app.ask("POST", "/api/x", body=b"x")
             assert (reply.status, reply.one("retry-after")) == (503, "1")
         assert front.observed.outcomes == [Outcome.OVERLOADED]

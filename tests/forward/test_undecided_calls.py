@@ -17,6 +17,7 @@ from proxy.retry.policy import BreakerSpec, Credentials, HeaderEdits, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.scope_state import ScopeState
 from proxy.transport.clock import monotonic
+from proxy.transport.pool import Pool
 
 DATED = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 LOW = BucketRef(QuotaSpec(capacity=100, initial=50))
@@ -378,6 +379,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 CLOSING = answer(200, b"ok", "Connection: close")
+#: By a `DirectDial`, or by a task.
+DIRECTLY = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by a task"])
 
 
 async def test_calls_that_dial_are_not_decided_either(made: list[Call]) -> None:
@@ -391,11 +394,18 @@ async def test_calls_that_dial_are_not_decided_either(made: list[Call]) -> None:
         assert {call["endpoint"] for call in calls} == {upstream.authority}
 
 
-async def test_a_dial_that_fails_is_retried(made: list[Call]) -> None:
+def dial_by_a_task(pool: Pool, *, unless: bool) -> None:
+    """Let each dial of a pool take a task, as one that has to look up a name does."""
+    if not unless:
+        pool.dialer.only_address = lambda *_: ""
+
+
+@DIRECTLY
+async def test_a_dial_that_fails_is_retried(made: list[Call], directly: bool) -> None:
     """The endpoint refuses the first dial, and then takes the next one."""
     async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         pool, opened = front.path.context.pool, 0
-        real = pool.dialer.open
+        real = pool.dialer.connecting
 
         async def refuses_once(*way: Any, **more: Any) -> None:
             nonlocal opened
@@ -404,7 +414,8 @@ async def test_a_dial_that_fails_is_retried(made: list[Call]) -> None:
                 raise ConnectionRefusedError
             await real(*way, **more)
 
-        pool.dialer.open = refuses_once
+        pool.dialer.connecting = refuses_once
+        dial_by_a_task(pool, unless=directly)
         reply = await app.ask("GET", "/api/x")
         assert (reply.status, opened, len(upstream.requests)) == (200, 2, 1)
         assert len(made) == 1
@@ -414,8 +425,9 @@ async def test_a_dial_that_fails_is_retried(made: list[Call]) -> None:
         assert (first.endpoint, second.endpoint) == (upstream.authority, upstream.authority)
 
 
+@DIRECTLY
 @pytest.mark.parametrize("ends", ["the app leaves", "its time is out", "the process ends"])
-async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
+async def test_a_call_that_ends_while_it_dials(ends: str, directly: bool) -> None:
     """Its dial is given up, and everything that it took is given back."""
     async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url, timeouts=Timeouts(total=60.0))) as front:
         dialling, cancelled = asyncio.Event(), asyncio.Event()
@@ -427,7 +439,9 @@ async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
             finally:
                 cancelled.set()
 
-        front.path.context.pool.dialer.open = hangs
+        pool = front.path.context.pool
+        pool.dialer.connecting = hangs
+        dial_by_a_task(pool, unless=directly)
         async with front.app() as app:
             app.send(request("GET", "/api/x", host=app.authority))
             await dialling.wait()
@@ -446,19 +460,21 @@ async def test_a_call_that_ends_while_it_dials(ends: str) -> None:
         assert attempts_counted(front.path.registry) == 0
 
 
-async def test_a_call_that_is_decided_while_it_dials_is_sent(made: list[Call]) -> None:
+@DIRECTLY
+async def test_a_call_that_is_decided_while_it_dials_is_sent(made: list[Call], directly: bool) -> None:
     """A timeout is looked at before the dial has succeeded: the request is sent all the same, once."""
     async with Upstream(CLOSING) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         dialling, go = asyncio.Event(), asyncio.Event()
         pool = front.path.context.pool
-        real = pool.dialer.open
+        real = pool.dialer.connecting
 
         async def waits(*way: Any, **more: Any) -> None:
             dialling.set()
             await go.wait()
             await real(*way, **more)
 
-        pool.dialer.open = waits
+        pool.dialer.connecting = waits
+        dial_by_a_task(pool, unless=directly)
         app.send(request("GET", "/api/x", host=app.authority))
         await dialling.wait()
         (connection,) = front.path.acceptor.open
