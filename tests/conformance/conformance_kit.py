@@ -38,7 +38,7 @@ from typing import Self
 from support.forked import Forked, can_be_forked
 
 #: Seconds after which a silent socket is taken for a hang.
-GUARD = 15.0
+GUARD = 60.0
 
 MUST, SHOULD, MAY, OURS = "MUST", "SHOULD", "MAY", "contract"
 
@@ -310,7 +310,7 @@ class Proxy:
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-        assert self._is_ready.wait(GUARD * 4)
+        assert self._is_ready.wait(GUARD)
         assert self.ready, self.errors
         self.authority = self.ready["listen"][0]
         self.port = int(self.authority.rpartition(":")[2])

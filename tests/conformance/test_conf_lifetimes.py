@@ -9,7 +9,22 @@ import socket
 import threading
 
 import pytest
-from conformance_kit import MUST, OK, OURS, SHOULD, Case, Peer, Proxy, Upstream, chunked, get, ids, message, reply
+from conformance_kit import (
+    GUARD,
+    MUST,
+    OK,
+    OURS,
+    SHOULD,
+    Case,
+    Peer,
+    Proxy,
+    Upstream,
+    chunked,
+    get,
+    ids,
+    message,
+    reply,
+)
 
 TE = "Transfer-Encoding: chunked"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -645,7 +660,7 @@ def test_an_app_that_goes_while_it_does_not_read(proxy: Proxy) -> None:
                 if sent > 1_000_000:
                     break
         assert sent < 100_000_000
-        peer.sock.settimeout(15)
+        peer.sock.settimeout(GUARD)
         app.close()
         peer.rest()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conformance_kit import OK, Peer, Proxy, Upstream, get, message, reply, running
+from conformance_kit import GUARD, OK, Peer, Proxy, Upstream, get, message, reply, running
 
 LIMIT = 150
 CONFIG = f"""
@@ -75,7 +75,7 @@ def push(peer: Peer, piece: bytes, most: int) -> int:
     with contextlib.suppress(OSError):
         while sent < most:
             sent += peer.sock.send(piece)
-    peer.sock.settimeout(15)
+    peer.sock.settimeout(GUARD)
     return sent
 
 

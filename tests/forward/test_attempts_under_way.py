@@ -33,7 +33,7 @@ def in_use(registry: Registry) -> tuple[int, int]:
 
 async def until(front: Front, used: int, waiting: int) -> None:
     """Wait until so much is so, for as long as the test may take."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while in_use(front.path.registry) != (used, waiting):  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0.001)
 

@@ -222,7 +222,7 @@ async def test_other_streams_go_on(what: str, reports: list[Any], monkeypatch: p
     make_fail(monkeypatch, where, name)
     keep(reports)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Shared() as upstream,
         Front(to("api", upstream.url, target={"protocol": "http/2"})) as front,
         app_of(front) as app,
@@ -252,7 +252,7 @@ async def test_a_call_without_a_connection_does_not_hang(
     """What fails after a dial fails in a task of its own, which has no caller."""
     make_fail(monkeypatch, where, name)
     keep(reports)
-    async with asyncio.timeout(10), Shared() as upstream:
+    async with asyncio.timeout(60), Shared() as upstream:
         upstreams = to("api", upstream.url, target={"protocol": "http/2"})
         async with Front(upstreams) as front, app_of(front) as app:
             assert await app.over(app.ask(BAD)) == 500
@@ -266,7 +266,7 @@ async def test_a_request_that_http1_has_no_words_for(
     make_fail(monkeypatch, Request2, "render")
     keep(reports)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Upstream(*[answer(200, b"ok")] * 5) as upstream,
         Front(to("api", upstream.url, target={"protocol": "http/1.1"})) as front,
         app_of(front) as app,
@@ -286,7 +286,7 @@ async def test_an_app_of_http1_gets_an_answer(
     make_fail(monkeypatch, AppConnection, name)
     keep(reports)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Shared() as upstream,
         Front(to("api", upstream.url, target={"protocol": "http/2"})) as front,
         front.app() as app,
@@ -315,7 +315,7 @@ async def test_an_upstreams_answer_that_http1_has_no_words_for(
 
     monkeypatch.setattr(Response2, "render", failing)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Shared() as upstream,
         Front(to("api", upstream.url, target={"protocol": "http/2"})) as front,
         front.app() as app,
@@ -339,7 +339,7 @@ async def test_a_retried_call_whose_answer_can_not_be_written(
     monkeypatch.setattr(http2_stream, "answer_block", lambda *_: (_ for _ in ()).throw(DefectError))
     keep(reports)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Upstream(answer(503), answer(200, b"ok")) as upstream,
         Front(to("api", upstream.url, target={"protocol": "http/1.1"})) as front,
         app_of(front) as app,
@@ -352,7 +352,7 @@ async def test_a_request_that_can_not_be_admitted(reports: list[Any], monkeypatc
     make_fail(monkeypatch, Http2Connection, "admit")
     keep(reports)
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         Shared() as upstream,
         Front(to("api", upstream.url, target={"protocol": "http/2"})) as front,
         app_of(front) as app,

@@ -16,7 +16,7 @@ import pytest
 from proxy.transport.direct_write import socket_of, write_at_once
 from proxy.wire.http1.compiled import CORE
 
-LATE = 10.0
+LATE = 60.0
 
 
 class Side(asyncio.Protocol):
