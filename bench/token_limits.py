@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.llm_clients import CLIENTS  # noqa: E402
+from support.llm_clients import CLIENTS, MAXIMUM, PROMPT  # noqa: E402
 from support.process import Redrive  # noqa: E402
 from support.token_providers import PROVIDERS, Provider  # noqa: E402
 
@@ -42,8 +42,9 @@ WAYS = {
     "both": "redrive, with both",
 }
 
-#: The burst of a rate, as a share of the limit.
-BURST = 0.05
+#: The burst of a rate: a share of the limit, and the calls that it has room for at least, since what comes back to a full
+#: bucket is lost.
+BURST, CALLS = 0.05, 3
 #: Tokens that a provider counts for a call, about.
 PRICES = {"openai": 300, "azure": 300, "anthropic": 110, "google": 100}
 
@@ -67,7 +68,8 @@ class Row:
 
 def config(upstream: Provider, way: str) -> str:
     """The configuration of redrive."""
-    rate = f"kind: rate, rate: {upstream.limit / upstream.window}/s, burst: {upstream.limit * BURST:.0f}"
+    burst = max(upstream.limit * BURST, CALLS * (PROMPT / 4 + MAXIMUM))
+    rate = f"kind: rate, rate: {upstream.limit / upstream.window}/s, burst: {burst:.0f}"
     keys = [f'url: "{upstream.url}"', f"dialects: {upstream.dialects}"]
     if way in ("rate", "both"):
         keys.append("rate: [" + ", ".join(f"{{{rate}, unit: {unit}}}" for unit in upstream.counts) + "]")

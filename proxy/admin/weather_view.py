@@ -138,6 +138,9 @@ def holding(row: Mapping[str, Any]) -> list[str]:
     said += [f"the circuit breaker of {each['endpoint']} is open" for each in row["circuits"] if each["open"]]
     if row["waiting_for_a_place"]:
         said.append(f"calls wait for a place among the attempts under way: {row['waiting_for_a_place']} do now")
+    if row["held_by"]["rate"]:
+        rates = ", ".join(row["rates"]) or "the adaptive limiter"
+        said.append(f"calls wait for tokens of their rate ({rates}): {row['held_by']['rate']} do now")
     return said or ["nothing holds calls now"]
 
 

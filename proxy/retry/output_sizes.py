@@ -1,7 +1,10 @@
-"""How many output tokens the answers of an upstream's models had lately, for the estimate of those that come.
+"""How many tokens the answers of an upstream's models, and the prompts, had lately, for what does not say it.
 
 Contract, section 16: without a maximum in the request, the estimate is the 90th percentile of the outputs of the same
 model in the last ten minutes, of which there must be twenty; a hundred models are kept apart, the rest together.
+
+A prompt is estimated by the bytes of its request, names of members and all. Answers with usage tell by how much that is
+too many; a prompt whose answer says nothing (a stream without usage) is taken to be as much smaller than its estimate.
 
 Law: the memory is bounded, by MODELS models of MOST_SIZES sizes each. The percentile is the nearest rank (Hyndman and
 Fan's definition 1), so it is an output that there was.
@@ -16,17 +19,23 @@ from collections import deque
 WINDOW, FEWEST, MODELS, PERCENT = 600.0, 20, 100, 90
 #: The most sizes of one model that are kept: beyond them the newest stand for the window.
 MOST_SIZES = 1000
+#: The number of prompts after which an earlier one counts for less.
+PROMPTS = 50
 
 #: The name under which the models beyond MODELS are kept together.
 _REST = ""
 
 
 class OutputSizes:
-    """The sizes (tokens) of the outputs of one upstream's models."""
+    """The sizes (tokens) of the outputs of one upstream's models, and of its prompts, as a share of their estimates.
+    `prompts`: the number of prompts that are known.
+    """
 
-    __slots__ = ("_models",)
+    __slots__ = ("_models", "_share", "prompts")
 
     def __init__(self) -> None:
+        self.prompts = 0
+        self._share = 1.0  # of the estimates of prompts that prompts really cost, lately
         self._models: dict[str, deque[tuple[float, float]]] = {}  # by model: (when, tokens), oldest first
 
     def add(self, model: str, tokens: float, now: float) -> None:
@@ -39,6 +48,17 @@ class OutputSizes:
                 model = _REST
             sizes = self._models.setdefault(model, deque(maxlen=MOST_SIZES))
         sizes.append((now, tokens))
+
+    def add_prompt(self, estimated: float, tokens: float) -> None:
+        """Note that a prompt of `estimated` tokens had so many."""
+        if estimated > 0:
+            self.prompts += 1
+            self._share += (tokens / estimated - self._share) / min(self.prompts, PROMPTS)
+
+    @property
+    def prompt_share(self) -> float:
+        """The tokens of a prompt as a share of their estimate, at most 1; 1 if too few are known."""
+        return 1.0 if self.prompts < FEWEST else min(1.0, self._share)
 
     def expected(self, model: str, now: float) -> float | None:
         """The 90th percentile of the outputs of this model; None if too few are known."""

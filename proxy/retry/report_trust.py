@@ -42,7 +42,7 @@ _BACK, _EARLY, _LOW, _SECOND = 0.9, 0.75, 0.5, 1.0
 #: The seconds, and the attempts, for which what is left has to grow; the part of these attempts by which it grows at
 #: least, and the part of what continuous refilling would add by which it grows at most; and the part of the seconds by
 #: which the reset is put off at most.
-_GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 8.0, 5, 0.5, 0.6, 0.25
+_GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 5.0, 5, 0.5, 0.6, 0.19
 #: Seconds between two tests of a limit for which several calls wait.
 _TESTS = 60.0
 _NEVER_YET = -float("inf")

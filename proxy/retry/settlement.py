@@ -47,8 +47,13 @@ def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUs
     estimate, rules, outputs = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.outputs
     if estimate is None or rules is None:
         return
-    prompt = estimate.prompt if usage.prompt is None else usage.prompt
-    output = estimate.output
+    prompt, output = estimate.prompt, estimate.output
+    if usage.prompt is not None:
+        prompt = usage.prompt
+        if outputs is not None:
+            outputs.add_prompt(estimate.prompt, prompt)
+    elif usage.text is not None and outputs is not None:
+        prompt *= outputs.prompt_share
     if usage.output is not None:
         output = usage.output
         if outputs is not None:

@@ -138,6 +138,8 @@ def test_the_sentences_about_what_holds_calls_now() -> None:
         "cooldown_seconds": 2.5,
         "circuits": [{"endpoint": "e2:80", "open": True}, {"endpoint": "e1:80", "open": False}],
         "waiting_for_a_place": None,
+        "held_by": {"rate": 2},
+        "rates": ["rpm", "tpm"],
     }
     assert weather_view.holding(row) == [
         "e1:80: an outage for 7.0 s: one probe at a time is sent, and other calls are held; 3 held now "
@@ -145,8 +147,9 @@ def test_the_sentences_about_what_holds_calls_now() -> None:
         "(callers without a credential): a limit of 4 at a time, with 4 under way",
         "calls are asked to wait for another 2.5 s (a cooldown)",
         "the circuit breaker of e2:80 is open",
+        "calls wait for tokens of their rate (rpm, tpm): 2 do now",
     ]
-    calm = {"weather": [], "cooldown_seconds": 0.0, "circuits": [], "waiting_for_a_place": 0}
+    calm = {"weather": [], "cooldown_seconds": 0.0, "circuits": [], "waiting_for_a_place": 0, "held_by": {"rate": 0}}
     assert weather_view.holding(calm) == ["nothing holds calls now"]
 
 

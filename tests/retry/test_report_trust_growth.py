@@ -42,7 +42,7 @@ def test_what_is_used_is_told_from_what_is_left() -> None:
         return ReportedLimit("l", "attempts", min(MOST, number), MOST, math.ceil(window(now)))
 
     assert not doubted(used, pace=1.0, seconds=5.0)
-    assert doubted(used, pace=1.0, seconds=10.0)
+    assert doubted(used, pace=1.0, seconds=8.0)
 
 
 def test_tokens_that_come_back_are_what_is_left() -> None:

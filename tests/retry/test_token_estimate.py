@@ -252,3 +252,16 @@ def test_what_can_not_be_read_says_nothing() -> None:
     assert read("openai", b"<html>") == TokenUsage()
     assert read("openai", b'{"usage": {"prompt_tokens": 1}}', ("Content-Encoding", "br")) == TokenUsage()
     assert read("openai", b'{"id": 1}') == TokenUsage()
+
+
+def test_prompts_cost_what_others_did_as_a_share_of_their_estimates() -> None:
+    outputs = OutputSizes()
+    for _ in range(FEWEST - 1):
+        outputs.add_prompt(100.0, 80.0)
+    assert outputs.prompt_share == 1.0  # too few are known
+    outputs.add_prompt(100.0, 80.0)
+    assert outputs.prompt_share == pytest.approx(0.8)
+    for _ in range(400):
+        outputs.add_prompt(100.0, 150.0)
+    assert outputs.prompt_share == 1.0  # never more than was paid
+    outputs.add_prompt(0.0, 10.0)

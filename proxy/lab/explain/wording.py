@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.config.quota_drain import draining_share
 from proxy.lab.policy_tests.runner import duration
-from proxy.retry.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec
+from proxy.retry.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec, RateSpec
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
@@ -130,9 +130,11 @@ def tokens(policy: Policy) -> str:
     rules = policy.tokens
     if rules is None:
         return ""
+    kept = any(isinstance(ref.spec, RateSpec) and ref.spec.unit == "requested" for ref in policy.rates)
     return (
         f"an attempt costs its body, {rules.bytes:g} bytes a token, and the output's maximum, {rules.output:g} where "
         "the request names none and too few outputs of its model are known; what its answer used is what is paid"
+        f"{', but of requested tokens the whole output' if kept else ''}"
     )
 
 
