@@ -31,7 +31,12 @@ from proxy.config.load import load
 from proxy.take_over import Predecessor, names, predecessor
 
 CALLERS, CALLS = 16, 2000
+#: Seconds that two thousand calls may take. They need some twelve seconds of processor time: three minutes, if two
+#: processors have thirty processes.
+SECONDS_FOR_ALL = 900.0
 TAKE_OVER = ("--take-over",)
+
+pytestmark = pytest.mark.timeout(SECONDS_FOR_ALL)
 
 
 @contextlib.asynccontextmanager

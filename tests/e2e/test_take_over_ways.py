@@ -18,10 +18,12 @@ from support.process import Redrive
 from support.redis_server import RedisServer, needs_redis
 from support.scripted import Turn, Upstream, answer
 from test_e2e_intercept import NAME, configuration, make_ca
-from test_take_over import CALLERS, CALLS, calls_of, event, successor
+from test_take_over import CALLERS, CALLS, SECONDS_FOR_ALL, calls_of, event, successor
 from test_workers import LISTEN, config
 
 SECONDS = 60.0
+
+pytestmark = pytest.mark.timeout(SECONDS_FOR_ALL)
 
 
 async def status_of(client: httpx.AsyncClient, url: str) -> Any:
