@@ -43,7 +43,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "ServerProcess": (23, 27),
     "Session": (50, 22),
     "Stream": (31, 25),
-    "Worker": (12, 23),
     "Workers": (34, 31),
 }
 

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import uvloop
@@ -28,7 +27,6 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.telemetry import log_sender
 from proxy.process import Background, leave
-from proxy.resources import open_files
 from proxy.runtime import OUT, DataPath, WorkerShare, data_path
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.mutex import beat_while_waiting
@@ -55,15 +53,12 @@ from proxy.supervisor.channel import (
     Using,
 )
 from proxy.supervisor.rows import Neighbours, Rows
+from proxy.supervisor.worker_usage import WorkerUsage
 
 #: EX_SOFTWARE of sysexits.h.
 _SOFTWARE = 70
-#: Seconds between looks at what the other workers use of the limits; and the same while this worker drains.
-_LOOK, _LOOK_CLOSELY = 0.1, 0.02
 #: Seconds that the parent may take to receive a worker's last messages.
 _LAST_WORDS = 2.0
-#: Looks between counts of open files, which cost more.
-_SELDOM = 10
 
 
 def main(channel: int, memory: int, release: str) -> None:
@@ -92,7 +87,7 @@ class Worker:
     def __init__(self, sock: socket.socket, memory: Memory) -> None:
         self._loop = asyncio.get_running_loop()
         self._memory = memory
-        self._rows = Rows(memory)
+        self._usage = WorkerUsage(Rows(memory))
         self._factory = SharedFactory(memory)
         self._opened: dict[int, web.SockSite] = {}
         # Sockets that no worker accepts on any more, where connections may wait.
@@ -102,8 +97,6 @@ class Worker:
         self._has_begun = False
         self._counted: dict[tuple[str, str], int] = {}  # calls of each series, as the parent knows them
         self._work: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
-        self._look_every = _LOOK
-        self._looks = 0
         self._retiring = self._ending = self._has_ended = False
         self.ended = asyncio.Event()
         self._beside = Background(_defect)
@@ -139,7 +132,7 @@ class Worker:
                 case TakeIdle():
                     self._path.take_idle(socket.socket(fileno=descriptors[0]))
                 case Do("drain" | "retire" | "give way"):
-                    self._look_every = _LOOK_CLOSELY
+                    self._usage.look_closely()
                     self._retiring = self._retiring or message.what == "retire"
                     to = socket.socket(fileno=descriptors[0]) if descriptors else None
                     self._path.drain(replaced=message.what != "drain", to=to)
@@ -152,8 +145,8 @@ class Worker:
 
     async def _begin(self, begin: Begin, descriptors: list[int]) -> None:
         settings = self._settings = unpack(begin.settings)
-        self._row = begin.row
-        beat_while_waiting(partial(self._rows.beat, begin.row))
+        self._usage.row = begin.row
+        beat_while_waiting(self._usage.beat)
         self._factory.generation, self._factory.row = begin.generation, begin.row
         turn, lost = LogTurn(self._memory), self._metrics.lost
         self._sink = LineSink(OUT, self._loop.call_later, turn, lost, lambda why: self._channel.send(Trouble(why)))
@@ -228,19 +221,17 @@ class Worker:
         """Publish what this worker uses of the limits, and lower its own limit on kept bytes by what the other workers
         keep. A retiring worker ends here once nothing is under way.
         """
-        self._looks += 1
-        files = open_files() if self._looks % _SELDOM == 1 else None
-        self._rows.write(self._row, self._path.usage, self._recent.seen, files)
-        self._path.leave_room(self._rows.total(but=self._row), self._settings)
+        self._usage.publish(self._path.usage, self._recent.seen)
+        self._path.leave_room(self._usage.of_others(), self._settings)
         if self._retiring and not self._path.usage.busy:
             self._beside.begin(self._end())
 
     def _look_again(self) -> None:
-        self._rows.beat(self._row)
+        self._usage.beat()
         if not self._ending:
             self._look()
         if not self._has_ended:
-            self._loop.call_later(self._look_every, self._look_again)
+            self._loop.call_later(self._usage.pause, self._look_again)
 
     async def _end(self) -> None:
         if self._ending:
@@ -251,7 +242,7 @@ class Worker:
             self._has_ended = True
             beat_while_waiting(bool)
             # What follows may block for seconds, while the log's reader or the parent does not read.
-            self._rows.beats_no_more(self._row)
+            self._usage.beats_no_more()
             self._sink.close()
             if self._path.log is not None and self._path.log.also is not None:
                 self._path.log.also.close()
