@@ -68,6 +68,11 @@ class CubicLimiter(TokenBucket):
         """
         return super().take(now, price) if self.enabled else True
 
+    @property
+    def charges(self) -> bool:
+        """Whether tokens are taken at the moment: not while the limiter is off."""
+        return self.enabled
+
     def give_back(self, now: float, tokens: float = 1.0) -> None:
         """Put back tokens that were taken and not used."""
         if self.enabled:

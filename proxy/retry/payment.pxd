@@ -19,6 +19,7 @@ cdef class Payment:
     cdef public tuple _hedge
     cdef public object _load
     cdef public tuple _tokens
+    cdef public object _free
     cdef public object estimate
     cdef public object _under_way
     cdef public object _place

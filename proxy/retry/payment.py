@@ -61,8 +61,8 @@ class Payment:
     """
 
     __slots__ = (
-        "_hedge", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "bucket", "choice", "estimate",
-        "owed", "price", "room", "upstream", "waiter",
+        "_free", "_hedge", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "bucket", "choice",
+        "estimate", "owed", "price", "room", "upstream", "waiter",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None = None) -> None:
@@ -77,6 +77,7 @@ class Payment:
         self._taken_at = 0.0
         self._hedge: tuple[Hedges, float] | None = None  # the hedges among which this attempt counts, and since when
         self._tokens: tuple[TokenGate | Rates, ...] = ()
+        self._free: TokenGate | Rates | None = None  # the adaptive limiter, if it was off and took no token
         self.estimate: Estimate | None = None  # what was paid to rate buckets that count tokens, until it is settled
         self._under_way: Places | None = None  # the places of which the attempt has one
         self._load: Places | None = None  # the count in which the attempt is under way to its endpoint
@@ -183,17 +184,21 @@ class Payment:
         return True
 
     def pass_gate(self, gate: TokenGate | Rates, waiter: Applicant, now: float) -> float:
-        """Take what this attempt costs at the gate (that of rate buckets, or of the adaptive limiter), unless it has
-        paid there already. Returns a time up to `now` if the attempt has passed the gate, else the later time at which
-        to ask again.
+        """Take what this attempt costs at the gate (that of rate buckets, or of the adaptive limiter, which takes
+        nothing while it is off), unless it has paid there already. Returns a time up to `now` if the attempt has passed
+        the gate, else the later time at which to ask again.
         """
-        if gate in self._tokens:
+        if gate in self._tokens or gate is self._free:
             return now
         at = gate.ask(waiter, now)
-        if at <= now:
+        if at > now:
+            return at
+        if isinstance(gate, Rates):
+            self._tokens, self.estimate = (*self._tokens, gate), waiter.estimate
+        elif gate.bucket.charges:
             self._tokens = (*self._tokens, gate)
-            if type(gate) is Rates:
-                self.estimate = waiter.estimate
+        else:
+            self._free = gate
         return at
 
     def settle(self, unused: Estimate, served: bool, now: float) -> None:
@@ -295,4 +300,4 @@ class Payment:
                 gate.give_back(now, self.estimate)
             else:
                 gate.give_back(now)
-        self._tokens, self.estimate = (), None
+        self._tokens, self.estimate, self._free = (), None, None

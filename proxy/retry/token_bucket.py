@@ -79,6 +79,11 @@ class TokenBucket:
         """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
         return ""
 
+    @property
+    def charges(self) -> bool:
+        """Whether tokens are taken at the moment, so that what was taken can be given back."""
+        return True
+
     def lacks(self, now: float, tokens: float = 1.0) -> None:
         """Note that a call needs `tokens` tokens, which are more than are here. Does nothing in this process; a bucket
         outside it then asks its store for tokens.

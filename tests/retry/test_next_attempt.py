@@ -132,3 +132,18 @@ def test_an_app_that_leaves_while_no_gate_holds_its_call_shows_no_impatience() -
         book = Playbook(POLICY, registry=registry)
         assert book >> start() << Launch(1) >> app_gone(1.0) << Cancel(1) << Finish(Outcome.CLIENT_GONE)
     assert book.scope.governor.patience.of("", 1.0) == float("inf")
+
+
+def test_a_call_that_passed_the_limiter_before_it_was_on_gives_no_token_back() -> None:
+    registry, strategy = Registry(), replace(POLICY.strategy, kind="adaptive", paced=True, max_attempts=1)
+    classify = Classify(statuses={429: Class.THROTTLING})
+    policy = replace(POLICY, strategy=strategy, concurrency=Concurrency(max=1), classify=classify)
+    first, second = Playbook(policy, registry=registry), Playbook(policy, registry=registry)
+    assert first >> start() << Launch(1)
+    assert second >> start(0.1) << WakeAt(30.1)
+    assert first >> reply(1, 429, at=0.2) << Deliver(1, Outcome.ATTEMPTS_EXHAUSTED)
+    limiter = first.scope.pacing
+    assert limiter is not None and limiter.enabled
+    level = limiter.level(0.2)
+    assert second >> app_gone(0.2) << Finish(Outcome.CLIENT_GONE)
+    assert limiter.level(0.2) == level
