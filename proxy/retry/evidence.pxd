@@ -11,6 +11,7 @@ cdef double _MINUTE
 cdef class Evidence:
     cdef public object by_chance
     cdef public object loads
+    cdef public object throughput
     cdef public Traffic traffic
     cdef public object _times
     cdef public object _latest

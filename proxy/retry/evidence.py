@@ -11,6 +11,7 @@ from collections import deque
 
 from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.loads import Loads
+from proxy.retry.throughput import Throughput
 from proxy.retry.traffic import Traffic
 
 #: The number of latest attempts that are looked at, and how many of them must be refused for a limit to begin if none
@@ -30,16 +31,18 @@ _MINUTE = 60.0
 class Evidence:
     """The shares of attempts that an upstream refused for want of capacity: of the latest attempts, and the usual one.
     `traffic` counts the attempts that have ended. `by_chance`: the test of whether delays are named by chance, None
-    before the first cooldown; `loads`: the attempts at several loads, None before a limit was given up. Times are
-    seconds on the callers' clock.
+    before the first cooldown; `loads`: the attempts at several loads, None before a limit was given up; `throughput`:
+    what is served a second, None before an answer that came at once named a delay. Times are seconds on the callers'
+    clock.
     """
 
-    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "by_chance", "loads", "traffic")
+    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "by_chance", "loads", "throughput", "traffic")
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
         self.by_chance: DelaysByChance | None = None
         self.loads: Loads | None = None
+        self.throughput: Throughput | None = None
         self._times: deque[float] = deque(maxlen=LATEST)  # when they were
         self._latest: deque[int] = deque(maxlen=LATEST)  # `ended` at each of the latest refusals
         self._all = self._refused = 0.0  # counts of the last minute, fading

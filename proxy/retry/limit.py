@@ -28,6 +28,7 @@ from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.evidence import CUTS, Evidence, tail
 from proxy.retry.loads import Loads
 from proxy.retry.spacing import SLOWEST, Spacing
+from proxy.retry.throughput import Throughput
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import FAST, Trial
 
@@ -292,6 +293,8 @@ class Limit:
         self._trial.count(ratio, before=sent < self.begun, refused=False)
         if sent < self._cut_at or self.is_draining:
             return
+        if self.evidence.throughput is not None:
+            self.evidence.throughput.served(sent)
         trip = now - sent
         self._answers.came(trip, ratio, now)
         self.round_trip += _NEWEST * (trip - self.round_trip) if self.round_trip else trip
@@ -434,6 +437,8 @@ class Limit:
         """
         if not quick or self._in_test() or self.delays_by_chance(now):
             return
+        if self.evidence.throughput is None:
+            self.evidence.throughput = Throughput()
         if not self.is_on:
             self._quick_at = now
         elif sent >= self._cut_at and self._answers_fast():
@@ -482,7 +487,10 @@ class Limit:
             if self.round_trip > _SOON_REGAINED:  # places may have allowed less, and most attempts have no answer yet
                 pace = min(pace, self.most * self.part / (self.round_trip - _SOON_REGAINED))
                 served = max(served, self.pace.sendings - 1)
+            throughput = self.evidence.throughput
             if served > 0:
+                if delays and throughput is not None:
+                    pace = throughput.bound(pace, served, now)
                 self.pace.cut(pace, served, now, delays)
         else:
             if not self._spaced:
