@@ -16,7 +16,7 @@ from support.process import COMMAND, environment, redrive
 from proxy.lab.demo import weather
 from proxy.lab.demo.play import App, Counts, DemoRun, apps_session
 from proxy.lab.demo.screen import picture
-from proxy.lab.demo.sidecar import SidecarState
+from proxy.lab.demo.sidecar import SidecarState, surroundings
 from proxy.lab.demo.verdict import verdict
 from proxy.lab.demo.weather import DemoUpstream
 
@@ -75,6 +75,13 @@ async def test_every_sending_is_an_attempt() -> None:
     assert counts.attempts == row["attempts"] + play.watched.now.transparent, "as redrive itself counts them"
     assert counts.requests < counts.attempts, "the upstream saw none of those in the restart"
     assert play.watched.now.transparent > 0
+
+
+def test_the_sidecar_gets_no_policy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_MAX_ATTEMPTS", "REDRIVE_NAMED_BY_A_FILE", "REDRIVE_PURE"):
+        monkeypatch.setenv(name, "1")
+    kept = [name for name in surroundings() if name.startswith(("AWS_", "REDRIVE_"))]
+    assert kept == ["REDRIVE_PURE"], "it runs in Python alone where the demo does"
 
 
 async def test_the_upstream_has_a_capacity() -> None:

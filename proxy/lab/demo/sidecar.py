@@ -70,7 +70,7 @@ class Sidecar:
             stderr=pipe,
             start_new_session=True,  # the terminal's Ctrl-C is for us; it is told by us
             env={
-                **_surroundings(),
+                **surroundings(),
                 "REDRIVE_DEMO_UPSTREAM": self._upstream,
             },
         )
@@ -125,9 +125,13 @@ class Sidecar:
             await self._reader
 
 
-def _surroundings() -> dict[str, str]:
-    """The environment variables for the demo's redrive, without those that would change its policy."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REDRIVE_"))}
+def surroundings() -> dict[str, str]:
+    """The environment variables for the demo's redrive, without those that would change its policy. It runs in Python
+    alone where the demo itself does.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "REDRIVE_"))}
+    pure = os.environ.get("REDRIVE_PURE")
+    return kept if pure is None else {**kept, "REDRIVE_PURE": pure}
 
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> Any:
