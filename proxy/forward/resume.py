@@ -1,11 +1,11 @@
-"""An answer that goes on where it broke: which one can, what is asked for, and what is accepted as its rest.
+"""Resuming an answer that broke: which answers can be resumed, which bytes are asked for, and what is accepted as them.
 
-Contract, section 15, "Resume"; RFC 9110, sections 13.1.5, 14.2 and 14.4. The rest is only that of the same bytes if a
-strong validator says so, so an answer without a strong ETag and a length is broken off as ever. SigV4 covers only the
-fields that SignedHeaders names (AWS, "Create a signed AWS API request"), so a Range can be added to a request that
-signs none.
+Contract, section 15, "Resume"; RFC 9110, sections 13.1.5, 14.2 and 14.4. Only a strong validator shows that the rest is
+of the same bytes. So an answer without a strong ETag, or without a length, is not resumed but broken off. SigV4 covers
+only the fields that SignedHeaders names (AWS, "Create a signed AWS API request"), so a Range can be added to a request
+whose signature leaves Range out.
 
-Law: the app gets the bytes of the one answer that began, each once and in order, or its answer is broken off.
+Law: the app gets the bytes of the answer that began, each once and in order, or its answer is broken off.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class Resumer:
         self.asked = f"bytes={self._first + self.taken}-{last}"
 
     def lines(self) -> bytes:
-        """Return the field lines that ask for the rest, under the condition that the answer is still the same."""
+        """Return the field lines (Range and If-Range) that ask for the rest if the entity is still the same."""
         assert self._etag is not None  # only such answers go on
         return b"Range: %b\r\nIf-Range: %b\r\n" % (self.asked.encode(), self._etag)
 
     def accepts(self, head: ResponseHead, discard: int) -> bool:
-        """Whether an answer with this head begins the missing rest of the same entity: a 206 that begins exactly there,
-        or a 200 of which at most `discard` bytes have to be skipped. A 206 that ends too soon is accepted: the answer
-        then breaks again, further on.
+        """Whether an answer with this head brings the missing rest of the same entity: a 206 that begins at the first
+        missing byte, or a 200 of which at most `discard` bytes have to be skipped. A 206 that ends too soon is
+        accepted: the answer then breaks again, further on.
         """
         at, length = self._first + self.taken, head.content_length
         if head.get(b"etag") != self._etag or head.get(b"content-encoding") != self._coding:
@@ -105,8 +105,8 @@ class Resumer:
         return True
 
     def take(self, data: bytes, now: float) -> bytes | None:
-        """Return the part of `data`, the next bytes of the answer that brings the rest, that the app has not got yet;
-        None if they go beyond the end of the rest.
+        """Take `data`, the next bytes of the answer that brings the rest. Returns the part of them that the app has not
+        got yet; None if they go beyond the end of the rest.
         """
         if self._skip:
             read = min(self._skip, len(data))
@@ -121,8 +121,8 @@ class Resumer:
 
 
 def resumer_of(plan: Plan, attempt: Attempt, wall: float) -> Resumer | None:
-    """Return the resumption of this attempt's answer, which broke; None if it can't be resumed. `wall`: seconds since
-    the epoch.
+    """Return what resumes this attempt's answer, which broke; None if the answer can't be resumed. `wall`: seconds
+    since the epoch.
     """
     head, request = attempt.head, plan.request
     if request.method != "GET" or request.body is not None or plan.head.login_bound or head.login_bound:

@@ -218,8 +218,8 @@ class Driver:
             self.clock.at(now + later, UPSTREAM, self._come, attempt, number, place + 1)
 
     def _seen(self, attempt: int) -> None:
-        """Report to the call the body so far of an answer whose head was kept: enough of it has come to judge the
-        answer.
+        """Report to the call the bytes of an answer's body that have come so far, because they suffice to judge the
+        answer, or because no more is waited for.
         """
         del self._body_waits[attempt]
         body = self._flying[attempt][1].come

@@ -174,7 +174,9 @@ class FallBack(_Value):
 
 
 class Finish(_Value):
-    """Release everything: the call is over. `outcome` is final (a body may have broken off after delivery began)."""
+    """Release everything that the call has, because the call is over. `outcome` is how the call ended; it may differ
+    from that of `Deliver`, because the answer may have broken off during delivery.
+    """
 
     __slots__ = ("outcome",)
 

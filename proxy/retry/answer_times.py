@@ -1,8 +1,8 @@
 """The times between answers under one limit, how slow answers are, and after what time attempts are given up.
 
-Sendings that are spaced, because even one place for each client is too much, follow the answers (`proxy.retry.limit`).
-Answers come seldom then, and each says what the upstream's queue was when its request was sent. So it matters whether
-they become slower: a pace that grows until they are too slow has grown for too long.
+Where even one place for each client is too much, sendings are spaced in time, and the answers set their pace
+(`proxy.retry.limit`). Answers come seldom then, and each says how long the upstream's queue was when its request was
+sent. So it matters whether answers become slower: a pace that grows until they are too slow has grown for too long.
 """
 
 from __future__ import annotations

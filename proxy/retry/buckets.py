@@ -350,7 +350,7 @@ class BudgetBucket(Bucket):
         return float(math.ceil(most)) if most < math.inf else most
 
     def begin(self, now: float) -> None:
-        """Count one more call, of which retries may be a share."""
+        """Count one more call. The more calls the window has, the more retries the budget grants."""
         self._calls.add(now)
 
     def price(self, cls: Class) -> float:
@@ -397,8 +397,8 @@ class BudgetBucket(Bucket):
 
 class RateBucket(TokenBucket):
     """The bucket of kind rate, from which each attempt takes a token, first attempts too, and the gate at which calls
-    wait for its tokens. `started`: the driver's time when the
-    bucket is made; a low `initial` level fills up from then on.
+    wait for its tokens. `started`: the driver's time when the bucket is made; a low `initial` level fills up from then
+    on.
     """
 
     __slots__ = ("gate", "spec")

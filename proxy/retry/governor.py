@@ -6,7 +6,7 @@ key is about its calls alone) or a route (a poll that answers 503 must not hold 
 nothing holds their calls any more. A call may belong to several lanes: it queues in one after another, and keeps the
 place that it got in one lane while it waits in the next, so that no later call overtakes it.
 
-While all is well a call costs the governor a count of the attempts under way, and the time of one answer in sixteen.
+While all is well, the governor only counts the attempts under way, and measures how long one answer in sixteen takes.
 """
 
 from __future__ import annotations
@@ -356,9 +356,8 @@ class Governor:
 
     def _answered(self, names: RouteNames, base: Lane, now: float, own: bool) -> None:
         """Note that an attempt of the route with these names was answered, which ends an outage of its endpoint, whose
-        lane is `base`. `own`: the
-        endpoint itself answered, so that an outage of the attempt's route ends too; False for an answer that says that
-        the service is not reached (a gateway's 503, say).
+        lane is `base`. `own`: the endpoint itself answered, so that an outage of the attempt's route ends too; False
+        for an answer that says that the service is not reached (a gateway's 503, say).
         """
         base.traffic.answered_at = now
         outage, holds = base.outage, self.holds(now)
@@ -470,8 +469,9 @@ class Governor:
 
     def _path_lost(self, caller: Caller, row: LostPath, now: float, base: Lane) -> None:
         """Begin an outage of the caller's path, if the path answered in the last minutes and has no outage yet. `row`:
-        the path's latest attempts, which all ended without an answer; `base`: the endpoint's lane. If that lane's limit
-        began after the first of them, and other paths have answered since, these failures were its cause, and it ends.
+        the path's latest attempts, which all ended without an answer; `base`: the endpoint's lane. The limit of that
+        lane ends if it began after the first of these failures and other paths have answered since: the failures were
+        its cause.
         """
         answered_at = self.usual.last(caller.names.timed)
         if now - answered_at > ANSWERED_WITHIN:
@@ -626,7 +626,7 @@ class Governor:
 
     def held_in_vain(self, waiter: Waiter, hold: float, now: float) -> None:
         """Note that this call was held for `hold` seconds, the longest that a call is held. If its outage has lasted
-        for all of that time, no further calls are held for that outage's end.
+        for all of that time, from now on no call is held to wait for that outage's end.
         """
         for lane in self._in.get(waiter, ()):
             if lane.outage.is_on and lane.outage.is_late(now + STEP, hold):
@@ -642,8 +642,8 @@ class Governor:
         return [*self._lanes.values(), *(() if self.ahead is None else self.ahead.lanes())]
 
     def settle(self, now: float) -> bool:
-        """End the limits and outages that nothing holds in force any more, which is otherwise noticed only when a call
-        comes; their end is reported. Returns whether any is left.
+        """End the limits and outages that nothing holds in force any more, and report their end; without this, that is
+        noticed only when a call comes. Returns whether any is left.
         """
         if self.watch is None:
             return False

@@ -1,10 +1,10 @@
-"""Resumptions: when an answer breaks after it was committed, its rest is asked for, and it goes on where it broke
-(contract, section 15, "Resume").
+"""Resumptions: if an answer breaks on its way to the app, another attempt asks for the rest of it, and the answer goes
+on where it broke (contract, section 15, "Resume").
 
-The driver knows the bytes, and whether the rest of an answer can be asked for (`proxy.forward.resume`); decided here is
-whether another attempt is made for the rest. It pays, waits, and passes the gates like a retry, but counts neither for
-`max_attempts` nor for the call's deadline, which has passed with the first byte: what bounds it is `resume.wait`, as
-long as the app gets nothing.
+The driver knows the bytes, and whether the rest of an answer can be asked for (`proxy.forward.resume`). This module
+decides whether the attempt for the rest is made. Such an attempt pays, waits, and passes the gates like a retry, but
+does not count for `max_attempts`. The call's deadline, which ended with the answer's first byte, does not bound it
+either; `resume.wait` does, which is the longest time for which the app may get nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PROGRESS, MOST = 64 * 1024, 100
 
 
 class Resumption:
-    """The resumptions of one call so far: how many (`count`), and how many of them came `without` progress: the app had
-    got hardly any bytes since the one before.
+    """A count of the resumptions of one call: the attempts for the rest of an answer that broke on its way to the app.
+    `count`: all of them so far; `without`: how many brought the app less than PROGRESS bytes before they broke in turn.
     """
 
     __slots__ = ("count", "without")
@@ -34,8 +34,8 @@ class Resumption:
 
 
 def would_resume(call: CallState, fault: Fault) -> bool:
-    """Whether the policy lets an answer that broke with `fault` go on, whatever its mode, and however often the answer
-    went on before.
+    """Whether the policy lets an answer that broke with `fault` be resumed. The mode `observe` counts as `enforce`
+    here, and the resumptions so far do not count.
     """
     policy = call.policy
     if policy.resume is None or call.hints.disabled or policy.strategy.kind == "none" or policy.mode == "off":
@@ -46,9 +46,9 @@ def would_resume(call: CallState, fault: Fault) -> bool:
 def resume(
     call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, progress: int, since: float, now: float
 ) -> Actions:
-    """Plan an attempt for the rest of the answer that the attempt `flight` broke off with `fault`; no actions if the
-    rest is not asked for. `flow`: the call's flow; `progress`: the bytes that went to the app since the last
-    resumption; `since`: when the last of these bytes went to the app.
+    """Plan an attempt for the rest of the answer that the attempt `flight` had and that broke with `fault`. `flow`: the
+    call's flow; `progress`: the bytes that reached the app since the last resumption; `since`: when the last of these
+    bytes reached it (seconds). Returns no actions if the rest is not asked for.
     """
     policy, next_attempt = call.policy, call.next_attempt
     spec = policy.resume

@@ -1,4 +1,4 @@
-"""The names under which a governor keeps the calls of one route: among the usual times of answers, and for outages."""
+"""The names under which a governor keeps what it learns of one route's calls: their usual times, and their outages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class RouteNames:
 
 
 def names_of(route: str, request: Request) -> RouteNames:
-    """The names of this request's calls. `route`: the label of its route. Calls share them, up to a bound."""
+    """The names under which the governor keeps what it learns of this request's calls. `route`: the label of the
+    request's route. All requests of the same route and method whose paths begin alike get the same object, until _MOST
+    objects are kept and all are forgotten.
+    """
     timed, method = timed_route(route, request), request.method
     is_grpc = method == "POST" and request.is_grpc
     key = f"{timed} gRPC" if is_grpc else timed
@@ -49,5 +52,7 @@ def names_of(route: str, request: Request) -> RouteNames:
 
 
 def group_of(what: str) -> bytes:
-    """The name of the group of callers of a route that ask for the same."""
+    """The name of the group of callers with the label `what`, which is a route with a method or the beginning of a
+    path.
+    """
     return ROUTE + what.encode("utf-8", "surrogateescape")

@@ -90,7 +90,7 @@ class Cohort:
 
     @property
     def least_share(self) -> float:
-        """The share of attempts that were refused, less what chance may have added to a share that is small."""
+        """The share of attempts that were refused; if it is small, less what chance may have added."""
         share = self.share
         return share if share >= _EXPECTED else max(0.0, self.refused - math.sqrt(self.refused)) / max(1, self.ended)
 
@@ -116,8 +116,8 @@ class Trial:
         self._slowness = _NEVER
 
     def begin(self, pace: float, seen: float, now: float) -> None:
-        """Begin the trial of a limit that begins now, while `pace` attempts were made a second, of the latest of which
-        the share `seen` was refused.
+        """Begin the trial of a limit that begins now. `pace`: attempts a second before it; `seen`: the share of the
+        latest of them that was refused.
         """
         self._seen = seen
         self.is_on = self._is_first = True
@@ -205,9 +205,11 @@ class Trial:
         return 0.0
 
     def _is_chance(self, share: float, pace: float) -> bool:
-        """Whether `share`, the share of refusals (0 to 1) among attempts that were sent at the lower `pace`, is chance,
-        though it is large. If load were the reason, as many attempts would be served a second as before, so that a
-        larger share would have been refused then, and few attempts suffice to see that.
+        """Whether attempts were refused by chance, although the share of refused ones is large: `share` (0 to 1) of
+        those that were sent at `pace` a second, the lower pace under the limit. If load were the reason, the upstream
+        would have served as many a second at the earlier, higher pace, and so refused a larger share. So refusals are
+        chance if the share just before the limit was nearer to `share` than to that larger one. A few attempts show
+        that.
         """
         if share > _MOST_OF_ALL:
             return False

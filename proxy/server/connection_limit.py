@@ -31,8 +31,8 @@ class HasRequest(Protocol):
 
 class Seat(Protocol):
     """A connection of an app, as the limit counts it. `surplus`: it is above the limit, and held open only to be
-    answered with 503. `since`: the time since which it is idle, or its head has been coming; 0: neither. `client`: the
-    app's address. `speaks`: the version of HTTP that the app speaks on it.
+    answered with 503. `since`: when it became idle, or when its head began to come; 0 for neither. `client`: the app's
+    address. `speaks`: the version of HTTP that the app speaks on it.
     """
 
     surplus: bool
@@ -186,8 +186,9 @@ class ConnectionLimit:
             self._publish(self._surplus)
 
     def come_back(self, connection: Seat) -> None:
-        """Count a connection again that was served and has left, because it stays after all. If another process has
-        used its place meanwhile, it is surplus until its next request, which is served if there is room by then.
+        """Count a connection again that `leave` removed, because it could not be given to another process, and stays.
+        If another process has used its place meanwhile, the connection is surplus until its next request, which is
+        served if there is room by then.
         """
         self.open[connection] = None
         self._publish(self._surplus)

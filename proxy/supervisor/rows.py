@@ -34,9 +34,10 @@ class Neighbours(Others):
         self._words[self._mine + _SERVED], self._words[self._mine + _SURPLUS] = served, surplus
 
     def count(self) -> tuple[int, int]:
-        """The numbers of app connections that all other workers serve, and of those that they hold open only to be
-        refused. Each word is read once, so the number served was true when it was read: a difference of two words may
-        mix two moments, and was one too small when another worker had refused a connection between the two readings.
+        """Return how many app connections all other workers serve together, and how many others they hold open only to
+        be refused. The two numbers may be of different moments, so neither may be reckoned from the other. The number
+        served has a word of its own: as a difference of two words it was one too small when another worker refused a
+        connection between the two readings.
         """
         served = surplus = 0
         words = self._words

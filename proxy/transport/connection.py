@@ -163,8 +163,9 @@ class Connection:
         return early
 
     def pass_chunks_on(self, reads: bool) -> None:
-        """Report the body of the answer as it comes from now on (`Listener.on_chunks`), if it is chunked; `reads`: with
-        its payload.
+        """Report the rest of the answer's body to the listener's `on_chunks` if it is chunked, in the framing that it
+        came in. `reads`: report the payload without the framing as well. A body that is not chunked is reported as
+        before.
         """
         if isinstance(self._body, ChunkedBody):
             self._body.passes, self._body.reads = True, reads

@@ -113,7 +113,7 @@ class Dialer:
     async def _open_at(
         self, address: str, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, secure: bool
     ) -> None:
-        """Connect a protocol to the only address of an endpoint, with TLS if `secure`."""
+        """Connect a protocol to the only address of an endpoint, with TLS if `secure`. Raises OSError or SSLError."""
         peer = address, endpoint.port
         try:
             await self.connecting(address, endpoint, way, protocol, secure=secure)
@@ -161,8 +161,8 @@ class Dialer:
         await self.resolver.close()
 
     def failed_at(self, peer: tuple[str, int] | None) -> None:
-        """Note that a dial to the address and port `peer` has failed: other addresses of its name are tried before it
-        for a while. None: it is not known which address it was.
+        """Note that a dial to the address and port `peer` has failed: for a while, other addresses of its name are
+        tried before it. `peer` is None if the address is not known.
         """
         if peer is not None:
             self._failed[peer] = monotonic()
@@ -171,7 +171,9 @@ class Dialer:
                 self._failed.popitem(last=False)
 
     async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
-        """Connect to this port of one of these addresses, last those at which a dial failed lately. Raises OSError."""
+        """Connect to this port at the first of these addresses that answers. Addresses at which a dial failed within
+        the last AVOIDED seconds are tried after the others. Raises OSError.
+        """
         if len(addresses) > 1 and self._failed:
             now = monotonic()
             last = {each: self._failed.get((each, port), 0.0) for each in addresses}

@@ -61,7 +61,7 @@ def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:
 
 
 def is_object(body: bytes) -> bool:
-    """Whether `set_members` accepts this body."""
+    """Whether a body is one whole JSON object in UTF-8, which `set_members` accepts."""
     try:
         _check(body)
     except NoObjectError:

@@ -2,7 +2,7 @@
 
 The scheduler of this module knows at each moment what the upstream takes, and sends calls so that none is refused and
 none waits in a queue for nothing: first come, first served. It knows nothing of redrive's deciding core, and cannot be
-wrong in the same way. What it may not know is the end of an outage, and chance.
+wrong in the same way. It does not know when an outage will end, nor what chance brings.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Possible:
 
 
 def possible(scenario: Scenario, terms: Terms, calls: Iterable[Arrival]) -> Possible:
-    """The result of the best scheduler for these calls in this scenario, without fallbacks to other upstreams."""
+    """The result of the best scheduler for these calls, which are in the order of their arrival, in this scenario,
+    without fallbacks to other upstreams.
+    """
     return _Scheduler(scenario, terms).serve(calls)
 
 
@@ -140,9 +142,9 @@ class _Spell:
 
 
 class _Scheduler:
-    """The scheduler. Calls and retries are handled in the order of their times, so that the first to come gets the
-    first opening (opportunity to send an attempt); it is taken as soon as the call comes, so that how long the call
-    waits is known at once.
+    """The best scheduler of one scenario's calls. Calls and retries are handled in the order of their times, so that
+    the first to come gets the first opening (opportunity to send an attempt). An opening is reserved as soon as the
+    call comes, so the call's wait is known at once.
     """
 
     def __init__(self, scenario: Scenario, terms: Terms) -> None:
@@ -167,7 +169,9 @@ class _Scheduler:
         self._backlogs: list[tuple[float, float]] = []
 
     def serve(self, calls: Iterable[Arrival]) -> Possible:
-        """Serve these calls, which are in the order of their arrival."""
+        """Schedule these calls, which are in the order of their arrival, and their retries. Returns how many succeeded,
+        and how long they waited.
+        """
         begun, retries = 0, self._retries
         neighbours = visits(self._scenario)
         visit = next(neighbours, math.inf)

@@ -103,7 +103,9 @@ class RedisClient:
         return sentinel.master_for(service)
 
     async def connect(self) -> None:
-        """Connect to Redis, or raise."""
+        """Connect to Redis. Raises OSError, or a RedisError of the client library, if Redis can't be reached or
+        refuses.
+        """
         if self._cluster:
             await self._client.initialize()
             await self._client.ping()

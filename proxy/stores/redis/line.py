@@ -50,7 +50,7 @@ class Line:
         self.subscribes = False
 
     async def open(self) -> None:
-        """Connect, or raise; a server that does not know the protocol raises ResponseError."""
+        """Connect. Raises OSError or a RedisError; a server that does not know the protocol raises ResponseError."""
         await self._connection.connect()
         parser = self._connection._parser
         takes_pushes = hasattr(parser, "pubsub_push_handler_func")

@@ -2,7 +2,8 @@
 
 Law: the shares of all processes add up to at most the whole. Level, capacity and rate of a bucket are divided by the
 number of processes. A part that is less than one price could never pay, so whole prices go to the processes in turn: of
-a level, the first ranks have one each; of a rate, each token has its turn, and every N-th is this process's.
+a level, the processes with the lowest numbers get one each; of a rate, each token has its turn, and every N-th is this
+process's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Share(NamedTuple):
 
     def part(self, tokens: float, price: float) -> float:
         """This process's part of so many tokens: an equal part or, if that is less than `price`, one whole price for
-        each of the first ranks, as many as the tokens pay.
+        each of the processes with the lowest numbers, as many as the tokens pay.
         """
         if not self.of:
             return 0.0
@@ -94,8 +95,8 @@ class Turns:
         return 0.0 if left <= 1e-9 else left
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take the price if this process's turn has come; False if it has not. A price above one token uses up later
-        turns, too.
+        """Take the price (tokens) if this process's turn has come. Returns False if it has not. A price above one token
+        uses up later turns, too.
         """
         if self.wait(now) > 0:
             return False
@@ -103,7 +104,10 @@ class Turns:
         return True
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
-        """Put tokens back that were not used, if their turn has not passed. A negative number uses up later turns."""
+        """Put back tokens that were taken and not used, so that this process's next turn comes earlier again; do
+        nothing if the turn at which they were taken is over. A negative number takes more tokens, for what was used
+        beyond the price: it uses up later turns.
+        """
         turns = self._pause * math.ceil(tokens)
         if self._due - turns + self._lasts >= now:
             self._due -= turns

@@ -801,7 +801,9 @@ class Session(StreamSession):
 
 
 def _unpadded(payload: bytes, start: int) -> bytes:
-    """Return a payload without its padding and without the `start` bytes of its priority."""
+    """Return a payload without its padding and without the `start` bytes of its priority. Raises Broken if the padding
+    is longer than the rest of the frame.
+    """
     padding = payload[0] if payload else 256
     if 1 + start + padding > len(payload):
         raise Broken(PROTOCOL_ERROR, "more padding than frame")
