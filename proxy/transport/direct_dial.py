@@ -76,11 +76,13 @@ class DirectDial:
         self._waits = future
         future.add_done_callback(self._resume)
 
-    def _resume(self, _: object) -> None:
+    def _resume(self, future: asyncio.Future[Any]) -> None:
         """Go on with the connecting, since what it has waited for is done; or end it, if the dial was cancelled."""
         self._waits = None
         try:
             if self._cancels:
+                if not future.cancelled():
+                    future.exception()  # looked at, else the loop reports it as an error that was missed
                 waits = self._connecting.throw(asyncio.CancelledError())
             else:
                 waits = self._connecting.send(None)
@@ -105,5 +107,5 @@ class DirectDial:
         pool.end_dial(self.origin, False, timed_out)
         if timed_out:
             self.failed(TimeoutError())
-        elif not isinstance(error, asyncio.CancelledError):
+        elif not self._cancels and not isinstance(error, asyncio.CancelledError):
             self.failed(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,44 @@ async def test_what_fails_at_once_is_told_of_after_the_dial_has_begun() -> None:
     assert not dial.ended.done()
     with pytest.raises(FileNotFoundError):
         await dial.ended
+    assert is_over(pool, origin)
+
+
+async def test_a_dial_that_failed_at_once_and_was_given_up_tells_nothing() -> None:
+    """Else a call would be told that is over, and whose attempt may be the next call's by now."""
+    pool = pool_of()
+    origin = Origin(Endpoint("https", "127.0.0.1", 443), Way(verify="/nowhere/ca.pem", named=True))
+    dial = Noted(pool, origin)
+    assert dial.begin(20.0)
+    dial.cancel()
+    while origin.dials._dialling:  # noqa: ASYNC110  the loop's next turns
+        await asyncio.sleep(0)
+    assert not dial.ended.done()
+    assert is_over(pool, origin)
+
+
+async def test_an_error_that_comes_as_the_dial_is_given_up_is_no_error_of_the_loop() -> None:
+    """The loop reports each error of a future that was never looked at."""
+    pool, origin = pool_of(), origin_at(free_port())
+    reported: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    waited = [loop.create_future()]
+
+    async def connecting() -> None:
+        await waited[0]
+
+    pool.dialer.connecting = lambda *_, **__: connecting()
+    dial = Noted(pool, origin)
+    assert dial.begin(20.0)
+    waited[0].set_exception(ConnectionRefusedError())
+    dial.cancel()
+    while origin.dials._dialling:  # noqa: ASYNC110  the loop's next turns
+        await asyncio.sleep(0)
+    waited.clear()
+    del dial
+    gc.collect()
+    assert not reported
     assert is_over(pool, origin)
 
 
