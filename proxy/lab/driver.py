@@ -356,7 +356,7 @@ class Driver:
             self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
     def _do_deliver(self, action: act.Deliver) -> None:
-        """Deliver an answer. All of it comes at once, so the delivery ends with its beginning."""
+        """Deliver an answer. All of it comes at once, so the delivery is over as soon as it begins."""
         attempt = self.delivered = action.attempt
         self._free()
         flying = self._flying.pop(attempt, None)

@@ -166,11 +166,12 @@ class QuotaBucket(Bucket):
     """AWS's retry quota. Source: AWS SDK for Java 2.x (500 tokens, 5 for a retry, 1 for a success); Smithy's example
     with `flat_refund`.
 
-    With `refill` time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`. A
-    quota that refills in quiet does the same while its level is below `_low` (0 for any other quota), except that `_at`
-    may lie ahead: it is when quiet begins. A call is noted only if the level is below `_low`: the payment that lowers
-    it so far puts quiet off by more than any calls before it could have. `_trusted`: the time from which `begin` has to
-    look at the level again, because other processes change it too.
+    With `refill`, time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`. A
+    quota that refills in quiet (while few calls begin and no retry is paid) does the same while its level is below
+    `_low` (0 for any other quota), except that `_at` may lie ahead: it is when quiet begins. Calls that begin delay
+    quiet, but are noted only while the level is below `_low`. Earlier ones do not matter, since the payment that lowers
+    the level below `_low` delays quiet by more than they could. `_trusted`: the time from which `begin` has to look at
+    the level again, because other processes change it too.
     """
 
     __slots__ = ("_at", "_level", "_low", "_refill", "_refund", "_trusted")

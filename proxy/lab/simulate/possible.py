@@ -133,7 +133,8 @@ class _Spell:
 
     def capacity(self, outage: ScenarioOutage | None, at: float) -> float | None:
         """The capacity of all endpoints together at the time `at`, in requests a second: that of `outage`, if one is
-        given, else the usual one, or what of it has come back after a past outage. None if it has no bound.
+        given, else the usual one, or the part of it that has come back so far after a past outage. None if it has no
+        bound.
         """
         if outage is not None:
             return outage.capacity

@@ -62,8 +62,8 @@ class Line:
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send these commands. Returns for each its reply, or the error that Redis answered. Raises if there is no
-        answer.
+        """Send these commands. Returns for each its reply, or the error that Redis answered. Raises the error that
+        ended the connection if there is no answer.
         """
         awaited = [_Awaited() for _ in commands]
         await self._send(commands, awaited)

@@ -178,7 +178,9 @@ class Session(StreamSession):
         return self.ids.ended.any
 
     def broke_off(self, stream: Stream) -> bool:
-        """Whether we, not the peer, broke off this stream, which is over; also True if that is forgotten."""
+        """Whether we, not the peer, broke off this stream, which is over; True, too, if that is not remembered any
+        more.
+        """
         return self.ids.ended.was_reset(stream.id) is not False
 
     def open(self, stream: Stream) -> None:
@@ -558,7 +560,9 @@ class Session(StreamSession):
             stream.begun = []
 
     def _too_large(self, size: int) -> str:
-        """Return a clause on how a header list exceeds the limits. Raises Broken for one that is twice as large."""
+        """Return a clause that says how a header list of `size` bytes exceeds the limits. Raises Broken for a list that
+        is more than twice as large.
+        """
         most = self.limits.header_bytes
         if size > 2 * most:
             raise Broken(ENHANCE_YOUR_CALM, "a header list above twice the limit")
