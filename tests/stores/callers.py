@@ -13,6 +13,8 @@ from proxy.retry.token_bucket import Waiter
 
 REFUSED = AttemptEnding(False, True, False, True, "", "503")
 UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
+ERROR = AttemptEnding(False, False, False, True, "", "500")
+UNREACHED = AttemptEnding(False, False, False, False, "endpoint", "connect_failure")
 BROKEN = AttemptEnding(False, False, False, False, "route", "reset")
 NO_FIELDS = NoFields()
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from callers import BROKEN, REFUSED, UNCONNECTED, Waiting, Worker, caller
+from callers import BROKEN, ERROR, REFUSED, UNCONNECTED, UNREACHED, Waiting, Worker, caller
 
 from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane
@@ -181,6 +181,18 @@ def test_an_answer_that_another_worker_got_meanwhile_ends_a_row_of_failures(memo
     other.is_well(11.5, calls=40)
     one.fails(one.sends(Waiting(), 12.0), UNCONNECTED, 12.0)
     assert not one.governor.first.outage.is_on
+
+
+def test_an_error_that_another_worker_was_answered_with_ends_a_row_of_failures(memory: Memory) -> None:
+    """A 500 is an answer: the endpoint can be reached, whoever got it."""
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(0.0)
+    for at in (10.0, 10.5, 11.0, 11.5):
+        other.fails(other.sends(Waiting(), at), UNREACHED, at)
+    one.fails(one.sends(Waiting(), 11.6), ERROR, 11.6)
+    other.fails(other.sends(Waiting(), 12.0), UNREACHED, 12.0)
+    assert not other.governor.first.outage.is_on
 
 
 def test_calls_are_quiet_again_once_an_outage_is_over(memory: Memory) -> None:

@@ -87,6 +87,10 @@ class SharedGovernor(Governor):
         super().answered_freely(names, endpoint, sent, now)
         self._tell(endpoint, now)
 
+    def _answered(self, names: RouteNames, base: Lane, now: float, own: bool) -> None:
+        super()._answered(names, base, now, own)
+        self._tell(base.name[0], now)  # an error is an answer, too: it ends a row of failures in other workers
+
     def _tell(self, endpoint: str, now: float) -> None:
         """Note in shared memory, for the other workers, that attempts to this endpoint are answered, at most once a
         second.
