@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     process.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: after half a write, the rest would be lost
+        is_own = sys.stdout is sys.__stdout__  # else it is another program's, which closes it
+        if is_own and isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: a half write would lose the rest
             output = io.BufferedWriter(sys.stdout.buffer)
             sys.stdout = io.TextIOWrapper(output, sys.stdout.encoding, line_buffering=True)
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error

@@ -309,6 +309,7 @@ class Lane:
             if app_of(waiter) is not None:  # the first may be a probe that stays held
                 left, share = max(0.0, self.until - now), self.fleet.places(self.limit.returns)
                 self.queue.arrange(self.outage.is_on, now, partial(_wait_behind, left, self.limit, now, share))
+        self.queue.asks(waiter)
         self.release(now, asking=waiter)
         if waiter in self.due.admitted:
             return now
@@ -467,7 +468,8 @@ class Lane:
                 self._release(now, asking)
         first = self.queue.first()
         if first is not None and first is not asking:
-            first.retime(now if now < self.until else self._next(now))
+            asks_now = now < self.until or first in self.queue.returned
+            first.retime(now if asks_now else self._next(now))
         elif first is None:
             self._end_limit(now)
 

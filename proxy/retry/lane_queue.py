@@ -13,14 +13,16 @@ class LaneQueue:
     """The calls that a lane holds. Times are seconds on the callers' clock.
 
     `calls`: the held calls in order of arrival or, if they are several apps', of these apps' turns, each with the time
-    from which it waits; `order`: the order of these turns, None while no call has an app.
+    from which it waits; `order`: the order of these turns, None while no call has an app; `returned`: the calls that
+    were put back and have not asked since, so that they may still stand in the queue of another gate.
     """
 
-    __slots__ = ("_walks", "calls", "order")
+    __slots__ = ("_walks", "calls", "order", "returned")
 
     def __init__(self) -> None:
         self.calls: dict[Waiter, float] = {}
         self.order: FairOrder | None = None
+        self.returned: set[Waiter] = set()
         self._walks = QueueWalks()
 
     def __len__(self) -> int:
@@ -53,11 +55,18 @@ class LaneQueue:
     def put_first(self, calls: Iterable[Waiter], now: float) -> None:
         """Put these calls at the head of the queue, in their order, as if they came at `now`."""
         self._walks.end()
-        self.calls = {**dict.fromkeys(calls, now), **self.calls}
+        back = dict.fromkeys(calls, now)
+        self.calls = {**back, **self.calls}
+        self.returned.update(back)
+
+    def asks(self, waiter: Waiter) -> None:
+        """Note that this call, which is in the queue, asks when it may be sent."""
+        self.returned.discard(waiter)
 
     def admit(self, waiter: Waiter) -> float:
         """Take a call out because its turn has come. Returns the time from which it waited."""
         self._walks.end()
+        self.returned.discard(waiter)
         if self.order is not None:
             leave_first(self.order, waiter, self.calls)
         return self.calls.pop(waiter)
@@ -65,12 +74,14 @@ class LaneQueue:
     def leave(self, waiter: Waiter) -> None:
         """Take a call out, if it is in the queue, though its turn has not come."""
         if self.calls.pop(waiter, None) is not None:
+            self.returned.discard(waiter)
             self._walks.left(waiter)
 
     def take_all(self) -> list[Waiter]:
         """Take all calls out. Returns them in their order."""
         every = list(self.calls)
         self.calls.clear()
+        self.returned.clear()
         return every
 
     def ahead_of(self, waiter: Waiter) -> int:

@@ -3,7 +3,8 @@
 Contract, sections 5 and 14: where an upstream refuses without a queue, sendings are spaced in time. After a delay, one
 that counts what came within a second serves several attempts at any pace, and then refuses the next. So the pace at
 which it refuses says nothing, and a client that only lowers that pace little by little spends most of its time in
-delays. An upstream that has no queue at all never serves two attempts that are sent at once; one that does so counts.
+delays. An upstream that serves one call at a time and has no queue never serves two attempts that are sent at once; so
+one that does is taken to count.
 Then, if it refuses again and again within a few seconds, the pace becomes a little more than what was served.
 """
 

@@ -65,8 +65,11 @@ def test_without_redis_each_has_its_share_or_all_or_nothing(tmp_path: Path, kind
     assert most_above(local) > 10
     assert sum(each[2] for each in deny.series[25:40]) == 0
     assert deny.outcomes["rate_limited"] > 500
-    for each in (share, deny):  # and all is as before when it is back
-        assert sum(second[2] for second in each.series[45:60]) >= 0.9 * RATE * 15
+    for each in (
+        share,
+        deny,
+    ):  # and nearly all is as before when it is back: parts that were trusted meanwhile count still
+        assert sum(second[2] for second in each.series[45:60]) >= 0.85 * RATE * 15
 
 
 def test_where_half_of_them_lose_it_at_most_twice_as_much_is_sent(tmp_path: Path) -> None:

@@ -377,6 +377,33 @@ def test_a_call_that_stepped_aside_and_got_a_place_again_keeps_it_if_there_is_no
     assert list(gate.queue) == calls[2:]
 
 
+def test_a_call_that_was_put_back_asks_at_once_whatever_the_lane_does_before() -> None:
+    """It still stands in the queue of the gate that held it, and those behind it there look for it all the time."""
+
+    class Told(Still):
+        at = 0.0
+
+        def retime(self, at: float) -> None:
+            self.at = at
+
+    gate, calls = Lane(Traffic()), [Told() for _ in range(3)]
+    gate.lasts = True
+    gate.limit._begin(2.0, 2.0, 1.0)
+    for call in calls:
+        gate.ask(call, 1.0)
+    gate.step_aside(calls[0], 1.0)
+    gate.step_aside(calls[1], 1.0)
+    gate.places.occupy(Still(), 1.5)
+    gate.limit.most = 1.0
+    assert gate.ask(calls[1], 2.0) > 2.0
+    assert (gate.queue.first(), calls[0].at) == (calls[0], 2.0)
+    gate.release(2.0)
+    assert calls[0].at == 2.0, "not when a place may be free"
+    assert gate.ask(calls[0], 2.0) > 2.0
+    gate.release(2.1)
+    assert calls[0].at > 2.1
+
+
 def test_few_calls_step_aside_after_one_found_no_place_and_more_with_each_that_is_sent() -> None:
     gate, calls = limit_of(1, 20)
     now, most = 1.0, []

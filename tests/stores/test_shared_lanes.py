@@ -24,7 +24,7 @@ from proxy.retry.spacing import Spacing
 from proxy.retry.trial import Cohort, Trial
 from proxy.stores.shared_memory import records, scope
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
-from proxy.stores.shared_memory.lane import SHARED, SharedLane
+from proxy.stores.shared_memory.lane import POLL, SHARED, SharedLane
 from proxy.stores.shared_memory.records import Memory, Record
 from proxy.wire.http1.compiled import CORE
 
@@ -241,6 +241,21 @@ def test_a_limit_counts_what_each_worker_had_under_way(memory: Memory) -> None:
         other.answered(attempt, 11.03 + number / 1000, caller())
     assert one.governor.ask(Waiting(), caller(), 11.05)[1] in ("", "limit")
     assert one.governor.first.places.in_use() <= 12
+
+
+def test_a_call_that_waits_for_another_workers_place_looks_now_and_then(memory: Memory) -> None:
+    """Also if the limit has a pace at which a call would be due: asking all the time would keep a processor busy."""
+    one, other = workers(memory)
+    one.is_well(10.0)
+    refuse(one, 0, 11.0)
+    limit = one.governor.first.limit
+    limit.most, limit.pace.rate = 1.0, 2.0
+    mine, theirs = Waiting(), Waiting()
+    assert one.governor.ask(mine, caller(), 12.0) == (12.0, "")
+    one.sends(mine, 12.0)
+    for at in (12.5, 12.9):
+        assert other.governor.ask(theirs, caller(), at) == (at + POLL, "limit")
+    assert other.governor.first.limit.pace.rate == 2.0
 
 
 def test_a_trial_compares_with_what_all_workers_sent_before(memory: Memory) -> None:

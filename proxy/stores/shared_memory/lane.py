@@ -316,7 +316,7 @@ class SharedLane(Lane):
         due = self.until
         if now >= due:
             due = now + POLL  # another worker may change it at any time
-            if self.outage.is_on or self.limit.pace.rate:
+            if self.outage.is_on or (self.limit.pace.rate and self.free(now) >= 1):  # else it waits for a place
                 due = min(due, super()._next(now))
         order = self.queue.order if self.fleet.link is None else None
         return due if order is None else order.next_look(now, due)
