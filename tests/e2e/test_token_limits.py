@@ -109,7 +109,7 @@ async def test_what_answers_say_is_left_does_so_too(name: str, tmp_path: Path) -
     without = await play(tmp_path, name, "off", at_once=10, calls=50)
     ahead = await play(tmp_path, name, "ahead", at_once=10, calls=50)
     assert ahead.succeeded == 50 >= without.succeeded
-    assert ahead.refused <= 3
+    assert ahead.refused <= 10, "those that go at once know no answer yet"
 
 
 async def test_a_request_larger_than_the_burst_is_served(tmp_path: Path) -> None:
