@@ -28,6 +28,9 @@ REJECTED = float("inf")
 #: Seconds after which a waiter asks again if its token is due but earlier waiters, whose tokens are due too, must take
 #: theirs first: a microsecond later is after every alarm of this instant, on the real and on the virtual clock.
 STEP = 1e-6
+#: The most seconds that it waits so: each time twice as long, while no other waiter is sent. One whose turn it is may
+#: be held by another gate, until an alarm that is not this gate's.
+_LONGEST_STEP = 1e-3
 
 
 class TokenBucket:
@@ -130,6 +133,7 @@ class TokenGate:
     lines: FairLines | None = None
     make_lines: Callable[[], FairLines] = FairLines
     _total: float = 0.0  # the tokens of all that wait
+    _step: float = STEP  # the seconds after which the next waiter that others' turns hold up asks again
     _is_late: bool = False  # a waiter has left, so that alarms of those after it ring later than they might
     _spare: Spare = field(default_factory=Spare)
     _led: dict[Waiter, FairLines] = field(default_factory=dict)  # the lines of other gates, for calls that those lead
@@ -204,6 +208,7 @@ class TokenGate:
 
     def passed(self, waiter: Waiter, price: float, now: float) -> None:
         """Remove the waiter whose turn it was from the queue: it has paid `price` tokens."""
+        self._step = STEP
         if not self.queue:
             return
         if self.lines is not None:
@@ -234,7 +239,10 @@ class TokenGate:
                 at = self._next_look(lines, now + self.bucket.wait(now, needs), needs, now)
             else:
                 at = lines.later_look(now, at)
-        return max(at, now + STEP)
+        if at > now + STEP:
+            return at
+        step, self._step = self._step, min(2 * self._step, _LONGEST_STEP)
+        return now + step
 
     def _next_look(self, lines: FairLines, due: float, needs: float, now: float) -> float:
         """The time at which the first call of `lines`, which needs so many tokens, has to look whether it is its turn,

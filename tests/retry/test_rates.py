@@ -52,6 +52,22 @@ def test_the_first_to_come_is_the_first_at_every_bucket() -> None:
     assert rates.seconds_left(9.5) > 0
 
 
+def test_a_call_behind_one_that_another_gate_holds_asks_ever_less_often() -> None:
+    """That one's tokens are due, and its alarm is the other gate's: asking each microsecond would busy a processor."""
+    gate = RateBucket(RateSpec(1.0, 4.0)).gate
+    held, behind = Call(1.0), Call(1.0)
+    gate.stand(held, 1.0, 0.0)
+    now, waits = 0.0, []
+    for _ in range(12):
+        waits.append(round(1e6 * (gate.ask(behind, now) - now)))
+        now += waits[-1] / 1e6
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]
+    assert gate.ask(held, now) == now
+    assert gate.ask(behind, now) == now
+    gate.stand(held, 1.0, now)
+    assert round(1e6 * (gate.ask(Call(1.0), now) - now)) == 1, "from the beginning"
+
+
 def test_a_price_above_the_burst_needs_a_full_bucket_and_leaves_a_debt() -> None:
     rates, (tokens,) = made(RateSpec(10.0, 100.0, unit="tokens"))
     large = Call(250.0)
