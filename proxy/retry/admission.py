@@ -17,13 +17,12 @@ from proxy.retry.endpoints import Endpoints
 from proxy.retry.facts import Outcome
 from proxy.retry.fair_order import newest_below
 from proxy.retry.instants import EPSILON, NEVER
-from proxy.retry.limit_account import Price, price_of
 from proxy.retry.payment import Payment
 from proxy.retry.policy import AutoLimit, Policy
 from proxy.retry.reasons import GAVE_UP_ITS_PLACE, TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import REJECTED
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_estimate import Estimate, Price, price_of
 
 #: The outcome of a call that the governor refuses to hold, by what would hold it.
 _REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": Outcome.OUTAGE}

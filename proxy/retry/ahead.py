@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from proxy.retry.caller import Caller
 from proxy.retry.fair_order import app_of
 from proxy.retry.lane import Lane
-from proxy.retry.limit_account import ONE, UNIT_INDEX, Account, Price
+from proxy.retry.limit_account import Account
 from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.token_estimate import ONE, UNIT_INDEX, Price
 from proxy.retry.traffic import Traffic
 from proxy.retry.waiter import Waiter
 

@@ -24,16 +24,10 @@ from dataclasses import replace
 
 from proxy.retry.limit_fields import ReportedLimit
 from proxy.retry.report_trust import ReportTrust
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_estimate import ONE, UNIT_INDEX, Price
 
 _NEVER = float("inf")
 
-#: The units that a limit counts, by their places in a price.
-UNIT_INDEX = {"attempts": 0, "tokens": 1, "prompt": 2, "output": 3}
-#: An attempt's price: itself, and a language model's tokens: all, those of the prompt, those of the output.
-Price = tuple[float, float, float, float]
-#: The price of an attempt whose tokens are not known.
-ONE: Price = (1.0, 0.0, 0.0, 0.0)
 #: By how much the use of a limit has to change between two reports that tell how it refills, and how much the rates
 #: that both say may differ.
 _MORE_USED, _ALIKE = 1.5, 1.1
@@ -48,13 +42,6 @@ _SLICES = 64
 _WORTH_A_TEST = 0.5
 #: A shortfall that is only the rounding of sums counts as none.
 _ROUNDING = 1e-6
-
-
-def price_of(estimate: Estimate | None) -> Price:
-    """The price of an attempt in each unit that a limit may count: one attempt, then the tokens of `estimate` (in all,
-    of the prompt, of the output), zeros if it is None.
-    """
-    return ONE if estimate is None else (1.0, estimate.price, estimate.prompt, estimate.output)
 
 
 class _Report:

@@ -16,7 +16,6 @@ from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
 from proxy.retry.instants import EPSILON
-from proxy.retry.limit_account import price_of
 from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
@@ -24,7 +23,7 @@ from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State
 from proxy.retry.token_bucket import REJECTED
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_estimate import Estimate, price_of
 
 _THROTTLING = Class.THROTTLING
 #: The gates that give tokens, and know when.

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from proxy.retry.bucket_specs import RateUnit
 from proxy.retry.token_bucket import REJECTED, STEP, TokenGate
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_estimate import UNIT_INDEX, Estimate, price_of
 from proxy.retry.waiter import Waiter
 
 
@@ -40,7 +40,8 @@ class Rates:
         """Take the attempt's price from all buckets and return `now`; else take nothing, and return the time to ask
         again, or REJECTED if the waiter may not wait.
         """
-        prices = [(gate, _price(waiter.estimate, unit)) for gate, unit in self.gates]
+        by_unit = price_of(waiter.estimate)
+        prices = [(gate, by_unit[UNIT_INDEX[unit]]) for gate, unit in self.gates]
         if self._lead.may_stand and self._lead.lines_for(waiter, now) is not None:
             self._stand(waiter, prices, now)
         if all(_has(gate, waiter, price, now) for gate, price in prices) and self._take(waiter, prices, now):
@@ -90,17 +91,19 @@ class Rates:
 
     def give_back(self, now: float, estimate: Estimate | None = None) -> None:
         """Put back what an attempt has paid that is not sent. `estimate`: its price in a language model's tokens."""
+        by_unit = price_of(estimate)
         for gate, unit in self.gates:
-            gate.give_back(now, _price(estimate, unit))
+            gate.give_back(now, by_unit[UNIT_INDEX[unit]])
 
     def settle(self, now: float, unused: Estimate, served: bool) -> None:
         """Put back the `unused` part of the tokens that an attempt has paid; a negative number takes those that it used
         beyond them. `served`: the attempt succeeded, so that a bucket of requested tokens keeps the output's part.
         """
+        by_unit = price_of(unused)
         for gate, unit in self.gates:
             if unit == "attempts":
                 continue
-            back = unused.prompt if served and unit == "requested" else _price(unused, unit)
+            back = unused.prompt if served and unit == "requested" else by_unit[UNIT_INDEX[unit]]
             if back:
                 gate.bucket.give_back(now, back)
                 if gate.queue:
@@ -118,17 +121,6 @@ class Rates:
     def withheld(self) -> str:
         """Why a bucket gives no token at the moment although its level may suffice; "" if the levels alone decide."""
         return next((why for gate, _ in self.gates if (why := gate.withheld())), "")
-
-
-def _price(estimate: Estimate | None, unit: RateUnit) -> float:
-    """The price of an attempt with this estimate at a bucket that counts this unit."""
-    if unit == "attempts":
-        return 1.0
-    if estimate is None:
-        return 0.0
-    if unit == "prompt":
-        return estimate.prompt
-    return estimate.output if unit == "output" else estimate.price
 
 
 def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:

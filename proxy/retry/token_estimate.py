@@ -24,6 +24,15 @@ MEDIUM_TOKENS, MOST_CHOICES = 1000, 128
 _DATA = "data:"
 
 
+#: The units that a limit or a rate counts, by their places in a price. "requested" is all tokens: what the request asks
+#: for.
+UNIT_INDEX = {"attempts": 0, "tokens": 1, "requested": 1, "prompt": 2, "output": 3}
+#: An attempt's price: itself, and a language model's tokens: all, those of the prompt, those of the output.
+Price = tuple[float, float, float, float]
+#: The price of an attempt whose tokens are not known.
+ONE: Price = (1.0, 0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The tokens that an attempt is expected to cost. `model`: the model that the request names, "" for none."""
@@ -36,6 +45,13 @@ class Estimate:
     def price(self) -> float:
         """The tokens of the whole attempt: of its prompt and of its output."""
         return self.prompt + self.output
+
+
+def price_of(estimate: Estimate | None) -> Price:
+    """The price of an attempt in each unit that a limit may count: one attempt, then the tokens of `estimate` (in all,
+    of the prompt, of the output), zeros if it is None.
+    """
+    return ONE if estimate is None else (1.0, estimate.price, estimate.prompt, estimate.output)
 
 
 def estimate(

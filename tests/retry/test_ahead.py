@@ -13,10 +13,10 @@ from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.caller import Caller
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, NoFields, Request
-from proxy.retry.limit_account import ONE, Price
 from proxy.retry.limit_fields import ReportedLimit
 from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.registry import Registry
+from proxy.retry.token_estimate import ONE, Price
 from proxy.retry.traffic import Traffic
 
 NEVER = float("inf")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.limit_account import ONE, Account, Price, price_of
+from proxy.retry.limit_account import Account
 from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.token_estimate import ONE, Estimate, Price, price_of
 
 TOKENS: Price = (1.0, 100.0, 60.0, 40.0)
 
