@@ -115,31 +115,31 @@ async def test_a_session_is_used_again(authority: Authority) -> None:
         assert authority.server.session_stats()["hits"] >= 1
 
 
-async def test_a_session_that_was_resumed_is_not_read_again(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where Python's `ssl` reads it, which copies it. A server of tickets takes the same one for many connections."""
-    monkeypatch.setattr(tls, "last_made", lambda: None)
-    read = []
-    place = Contexts.get
-
-    def noted(*asked: Any) -> Any:
-        context = place(*asked)
-        read.append(context)
-        return context
-
-    monkeypatch.setattr(Contexts, "get", noted)
+async def kept_by_six_connections(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The session that is kept after each of six connections to one server, all but the first of which are resumed."""
+    made: list[Any] = []
+    get = Contexts.get
+    monkeypatch.setattr(Contexts, "get", lambda *asked: made.append(get(*asked)) or made[-1])
     before = authority.server.session_stats()["hits"]
+    kept = []
     async with (
         Upstream(answer(200, b"ok", "Connection: close"), tls=authority.server) as upstream,
         Front(secure(upstream, authority)) as front,
         front.app() as app,
     ):
-        kept = []
         for _ in range(6):
             assert (await app.ask("GET", "/api/")).status == 200
-            kept += [each.session for each in read[-1].sessions.values()]
+            kept += [each.session for each in made[-1].sessions.values()]
     assert authority.server.session_stats()["hits"] - before == 5
+    return kept
+
+
+async def test_a_session_that_was_resumed_is_not_read_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Python's `ssl` reads it, which copies it. A server of tickets takes the same one for many connections."""
+    monkeypatch.setattr(tls, "last_made", lambda: None)
+    kept = await kept_by_six_connections(authority, monkeypatch)
     assert all(each is kept[0] for each in kept)
 
 
@@ -148,20 +148,7 @@ async def test_the_newest_session_is_offered_where_openssl_can_be_asked(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each ticket for one connection, as RFC 8446 C.4 asks, and none is copied by Python's `ssl`."""
-    made: list[Any] = []
-    get = Contexts.get
-    monkeypatch.setattr(Contexts, "get", lambda *asked: made.append(get(*asked)) or made[-1])
-    before = authority.server.session_stats()["hits"]
-    async with (
-        Upstream(answer(200, b"ok", "Connection: close"), tls=authority.server) as upstream,
-        Front(secure(upstream, authority)) as front,
-        front.app() as app,
-    ):
-        kept = []
-        for _ in range(6):
-            assert (await app.ask("GET", "/api/")).status == 200
-            kept += [each.session for each in made[-1].sessions.values()]
-    assert authority.server.session_stats()["hits"] - before == 5
+    kept = await kept_by_six_connections(authority, monkeypatch)
     assert len({id(each) for each in kept}) == 6
     assert not any(isinstance(each, ssl.SSLSession) for each in kept)
 
