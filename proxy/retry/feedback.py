@@ -130,9 +130,10 @@ def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now:
     if traffic is not None:
         flight.traffic = None
         governor = next_attempt.scope.governor
-        if traffic.went_well(now) or next_attempt.admission is not None or governor.holds(now):
+        is_free = next_attempt.admission is None and not governor.holds(now)
+        if traffic.went_well(now) or not is_free:
             endpoint = next_attempt.endpoint_of(flight)
-            if next_attempt.admission is None and not governor.holds(now):
+            if is_free:
                 governor.answered_freely(next_attempt.names(), endpoint, flight.since, now)
             else:
                 caller = next_attempt.caller()
