@@ -136,13 +136,13 @@ class Dialer:
         return addresses[0]
 
     def connecting(
-        self, address: str, endpoint: Endpoint, way: Way, protocol: Any, *, secure: bool | None = None
+        self, address: str, endpoint: Endpoint, way: Way, protocol: Any, *, secure: bool
     ) -> Coroutine[Any, Any, object]:
-        """The event loop's coroutine that connects a protocol to the only address of an endpoint: there is no race, and
-        the loop makes the socket, for a fifth of the instructions. `secure`: with TLS; None: if the endpoint's scheme
-        is https. Raises OSError or ssl.SSLError.
+        """The event loop's coroutine that connects a protocol to the only address of an endpoint, with TLS if `secure`:
+        there is no race, and the loop makes the socket, for a fifth of the instructions. Raises OSError or
+        ssl.SSLError.
         """
-        if secure or (secure is None and endpoint.scheme == "https"):
+        if secure:
             context = self.contexts.get(way.verify, way.client_cert, way.protocols)
             name = session_key(endpoint, None)
             return self._loop.create_connection(
