@@ -89,10 +89,10 @@ def _takes_config(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _takes_admin(verb: argparse.ArgumentParser) -> None:
-    help_text = "the admin port, as http://HOST:PORT or unix:/path (default: the configuration's)"
-    of_port = f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN"
-    verb.add_argument("--admin", metavar="URL", help=of_port)
+def _takes_admin(verb: argparse.ArgumentParser, words: str = ", as") -> None:
+    """Add --admin. `words`: those between "the admin port" and the form of its address."""
+    help_text = f"the admin port{words} http://HOST:PORT or unix:/path (default: the configuration's)"
+    verb.add_argument("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
 
 
 def _run(verb: argparse.ArgumentParser) -> None:
@@ -130,8 +130,7 @@ def _explain(verb: argparse.ArgumentParser) -> None:
     option("--json", action="store_true", help="print the same as one JSON object")
     option("--all", action="store_true", help="also list the values that are defaults")
     option("--now", action="store_true", help="also ask the redrive that runs what holds such a call now")
-    help_text = "the admin port to ask for that: http://HOST:PORT or unix:/path (default: the configuration's)"
-    option("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
+    _takes_admin(verb, " to ask for that:")
     help_text = "a file with the request's body, for its estimate; or the answer's body, for rules that look into it"
     option("--body", default="", metavar="FILE", help=help_text)
 
