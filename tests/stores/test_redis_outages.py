@@ -127,6 +127,25 @@ async def test_cut_off_from_it_what_was_spent_meanwhile_is_counted_on_return(
         assert await level_seen(sidecars, own_redis) == 100 - 20 - 10 - 25 - 15
 
 
+async def test_a_new_connection_may_take_as_long_as_a_reply(own_redis: RedisServer, sidecars: Make) -> None:
+    """Redis is short of processor time, so that it greets late."""
+    one = sidecars(own_redis, timeout=0.05)
+    bucket = one.bucket(QUOTA)
+    assert await one.granted(bucket)
+    await one.store._drop()
+    given = list[float]()
+
+    async def within(work: Any, seconds: float) -> Any:
+        given.append(seconds)
+        return await work
+
+    one.store._within = within  # type: ignore[method-assign]
+    bucket.begin(one.now)
+    await one.trip(later=2.0)
+    assert given == [one.store.patience] * 2
+    assert not one.store.out
+
+
 async def test_cut_off_in_mid_reply(own_redis: RedisServer, sidecars: Make) -> None:
     async with Cutter(own_redis.port) as cutter:
         one = await opened(live(sidecars, cutter.url))

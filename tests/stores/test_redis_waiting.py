@@ -231,6 +231,37 @@ class TestWholePrices:
         await one.trip()
         assert decided == [True]
 
+    @pytest.mark.parametrize("heard", [False, True])
+    async def test_what_a_retry_without_a_reply_paid_is_there_for_the_next_one_once_it_came_back(
+        self, redis_server: RedisServer, sidecars: Make, heard: bool
+    ) -> None:
+        """Two sidecars and eight prices: each has four of its own while Redis is silent, as in an outage."""
+        fleet = [sidecars(redis_server, on_outage="share") for _ in range(2)]
+        bucket, one = fleet[0].bucket(QuotaSpec(capacity=40, store="redis")), fleet[0]
+        async with asyncio.timeout(30):
+            while {each.store.share_now(each.now).of for each in fleet} != {2}:
+                for each in fleet:
+                    await each.trip(later=0.5)
+        if heard:
+            bucket.begin(one.now)
+            await one.trip()
+            bucket.lease.send(0.0, one.now)  # nothing is leased, so that each price is decided without Redis
+
+        def decided_alone() -> bool:
+            answers: list[bool] = []
+            bucket.ask(5, one.now, one.now, lambda _, granted: answers.append(granted))
+            (asking,) = bucket._asks
+            bucket._overdue(asking, one.now)
+            return answers == [True]
+
+        assert [decided_alone() for _ in range(5)] == [True] * 4 + [False]
+        for _ in range(4):
+            bucket.succeeded(5, one.now)
+        for _ in range(20):
+            assert decided_alone()
+            bucket.succeeded(5, one.now)
+        assert [decided_alone() for _ in range(5)] == [True] * 4 + [False]
+
     async def test_a_retry_that_was_refused_once_waits_for_the_reply_to_its_second_question(
         self, redis_server: RedisServer, sidecars: Make
     ) -> None:

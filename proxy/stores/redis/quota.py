@@ -55,7 +55,8 @@ class RedisQuota(LeasedBucket, Bucket):
 
     def _share_left(self, share: Share, now: float) -> float:
         """The rest of this process's `share` of the level, less what it has spent of it since Redis was heard last."""
-        return share.part(self._level_now(now) + self._alone, self.reserve) - self._alone
+        known = self._level_now(now) + (self._alone if self._has_heard else 0.0)  # a level not heard is as at the start
+        return share.part(known, self.reserve) - self._alone
 
     def share(self, now: float) -> float | None:
         if self.capacity <= 0:
@@ -127,6 +128,7 @@ class RedisQuota(LeasedBucket, Bucket):
             self.lease.changed += self._own.level(now) - before
             return
         rest = self.lease.put_back(price)
+        self._alone = max(0.0, self._alone - rest)  # as the bucket of an outage gets it back
         room = self.capacity - self._level_now(now) if self._knows else math.inf  # the script keeps the capacity
         if min(rest, room) > 0:
             self.lease.changed += min(rest, room)

@@ -202,8 +202,8 @@ class RedisStore(Batches):
 
     async def _exchange(self, buckets: list[RedisBucket], beside: list[Command]) -> None:
         if self.client is None:
-            # While calls may wait for the reply, a new connection gets no more time than a round trip.
-            await self._within(self.reach(), CONNECTING if self.out else self.timeout)
+            # While calls may wait for the reply, a new connection gets no more time than a reply: making it takes one.
+            await self._within(self.reach(), CONNECTING if self.out else self.patience)
         assert self.client is not None
         now = self._clock()
         commands = [Command(each.script, each.key, each.message(now)) for each in buckets]

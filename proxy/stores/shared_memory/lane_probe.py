@@ -1,13 +1,22 @@
 """The probe of a lane's outage that the workers of one machine share: whose attempt it is, and whether that worker
 still exists.
+
+Processes are told apart by a number made of their id and of the time at which they started: the system gives the id of
+a process that has ended to another one, and a probe of the first would never be lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from functools import cache
+from pathlib import Path
 
 #: The probe under way is another worker's.
 ELSEWHERE = object()
+
+#: Bits of a process's number that are its id (Linux gives none of more), and of the time at which it started.
+_ID_BITS, _START_BITS = 22, 30
 
 
 class SharedProbe:
@@ -16,13 +25,13 @@ class SharedProbe:
     __slots__ = ("_number", "_of", "_own")
 
     def __init__(self) -> None:
-        self._of = 0  # the process whose attempt is the probe; 0 for none
+        self._of = 0  # the number of the process whose attempt is the probe; 0 for none
         self._number = 0  # the number of the latest probe
         self._own = -1  # the number of this worker's latest probe
 
     def is_lost(self, probe: object) -> bool:
         """Whether `probe`, the one under way, is that of a worker that has ended."""
-        return probe is ELSEWHERE and not _lives(self._of)
+        return probe is ELSEWHERE and number_of(self._of & (1 << _ID_BITS) - 1) != self._of
 
     def restore(self, of: float, number: float, known: object | None) -> object | None:
         """Take over the numbers that `state` returned in another worker. Returns the probe under way: `known`, this
@@ -31,7 +40,7 @@ class SharedProbe:
         self._of, self._number = int(of), int(number)
         if not self._of:
             return None
-        is_own = self._number == self._own and self._of == os.getpid()
+        is_own = self._number == self._own and self._of == _own_number(os.getpid())
         return known if is_own and known is not None else ELSEWHERE
 
     def state(self, probe: object | None) -> tuple[float, float]:
@@ -40,16 +49,26 @@ class SharedProbe:
             self._of = 0
         elif probe is not ELSEWHERE and not (self._of and self._number == self._own):
             self._number += 1
-            self._own, self._of = self._number, os.getpid()
+            self._own, self._of = self._number, _own_number(os.getpid())
         return self._of, self._number
 
 
-def _lives(process: int) -> bool:
-    """Whether a process with this id exists. One that has ended still does until its parent has taken note."""
+def number_of(process: int) -> int:
+    """The number of the process with this id, which no earlier and no later process with the id has; 0 if there is no
+    such process. One that has ended exists until its parent has taken note. Where the system does not say when a
+    process started, the number is the id.
+    """
     try:
-        os.kill(process, 0)
+        with contextlib.suppress(PermissionError):
+            os.kill(process, 0)
     except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return 0
+    try:
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+        started = int(fields[19])  # ticks since the machine started: the twenty-second field of proc(5)
+    except (OSError, ValueError, IndexError):
+        return process
+    return started % (1 << _START_BITS) << _ID_BITS | process
+
+
+_own_number = cache(number_of)
