@@ -39,10 +39,11 @@ class AheadLane(Lane):
     """
 
     is_ahead = True
-    __slots__ = ("_account", "_reset_at")
+    __slots__ = ("_account", "_before", "_reset_at")
 
     def __init__(self, traffic: Traffic, account: Account, name: Whose) -> None:
         super().__init__(traffic)
+        self._before = 1.0  # the places that there were when the slow start began again
         self._reset_at = _NEVER  # when the limit is whole for which the first call in the queue waits
         self.name = name
         self._account = account
@@ -86,8 +87,19 @@ class AheadLane(Lane):
         """The rest of each limit that is known, with the limit's name; never below zero."""
         return self._account.left(now)
 
+    def let_go(self, now: float) -> None:
+        """Send all calls that wait, without a slow start."""
+        while self.queue:
+            self._admit(next(iter(self.queue)), now, None)
+
+    def confirmed(self) -> None:
+        """Go on with half of the places that there were before, at least: an answer says that the limit is whole."""
+        if self.limit.is_on and self._before > 1:
+            self.limit.most, self._before = max(self.limit.most, self._before // 2), 1.0
+
     def return_slowly(self, now: float) -> None:
         """Begin the slow start again: with one call, whose answer says what is left."""
+        self._before = max(self._before, self.limit.most) if self.limit.is_on else 1.0
         self.limit.return_slowly(now)
         self.places.forget()
 
@@ -212,7 +224,8 @@ class Ahead:
             believed = not well or account.trust.takes(
                 each, spent[UNIT_INDEX[each.counts]], since, now, explained=account.explains(each, spent)
             )
-            account.heard(each, spent, now, took=now - since, tested=not believed)
+            if account.heard(each, spent, now, took=now - since, tested=not believed):
+                lane.confirmed()
             if not believed:
                 lane.return_slowly(now)
             self._known[whose, each.name] = None
@@ -223,7 +236,9 @@ class Ahead:
             (other, name), _ = self._known.popitem(last=False)
             if other in self._accounts:
                 self._accounts[other].drop(name)
-        if lane.queue:
+        if account.believes_none(now):
+            lane.let_go(now)
+        elif lane.queue:
             lane.release(now)
 
     def forget(self, whose: Whose, since: float, now: float) -> None:

@@ -121,8 +121,8 @@ class _Refill:
         """
         if remaining < _PART * expected:
             self.in_part, self.is_own, self.base = True, False, self.base_before
-        elif self.was_low and remaining >= _MOST * expected:
-            self.is_own = True
+        elif remaining >= _MOST * expected:
+            self.in_part, self.is_own = False, self.is_own or self.was_low
 
     def learn(self, reported: ReportedLimit) -> None:
         """Learn how fast the limit refills from another report of it, `reported`, which does not name a window. If this
@@ -188,10 +188,11 @@ class Account:
 
     def heard(
         self, reported: ReportedLimit, sent: Price, now: float, *, took: float = 0.0, tested: bool = False
-    ) -> None:
+    ) -> bool:
         """Take in the report that an answer made of a limit (`reported`). `sent`: the sum of the prices of all attempts
         up to and with the answer's, as `Account.sent` returned it; `took`: how long the answer took, in seconds.
-        `tested`: one attempt, sent as if the report had not come, is to find out whether it is right.
+        `tested`: one attempt, sent as if the report had not come, is to find out whether it is right. Returns whether
+        this is the first report since the limit's reset.
         """
         if tested:
             attempts, tokens, prompt, output = self._spent
@@ -199,7 +200,7 @@ class Account:
         before = self.reports.get(reported.name)
         refill = self._refills.setdefault(reported.name, _Refill())
         refill.period, refill.took = max(refill.period, reported.reset), max(refill.took, took)
-        if before is not None and before.is_assumed and not refill.in_part and reported.limit is not None:
+        if before is not None and before.is_assumed and reported.limit is not None:
             refill.came_back(reported.remaining, reported.limit - (sent[UNIT_INDEX[reported.counts]] - before.spent))
         if (
             reported.limit is not None
@@ -214,6 +215,7 @@ class Account:
         self.reports[reported.name] = _Report(
             reported, sent[UNIT_INDEX[reported.counts]], sent[0], now, rate, tested=tested
         )
+        return before is not None and before.is_assumed and not refill.in_part
 
     def renew(self, now: float) -> None:
         """Count each limit whose reset has passed as full from its reset on, if its size is known."""
@@ -289,6 +291,10 @@ class Account:
         self._refills.pop(name, None)
         self.trust.forget(name)
 
+    def believes_none(self, now: float) -> bool:
+        """Whether there are reports, and none of them is believed."""
+        return bool(self.reports) and not any(self.trust.is_believed(name, now) for name in self.reports)
+
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
         """The rest of each limit that is known, with the limit's name; never below zero."""
         return tuple(
@@ -341,4 +347,4 @@ class Account:
             return []
         self.renew(now)
         trust = self.trust
-        return [each for name, each in self.reports.items() if now < each.until and not trust.doubts(name, now)]
+        return [each for name, each in self.reports.items() if now < each.until and trust.is_believed(name, now)]

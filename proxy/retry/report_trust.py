@@ -8,7 +8,8 @@ report had come and before the limit's reset. If the limit refills continuously,
 report in that attempt's answer shows it. A reset is disproved by a report that all of the limit is back long before. A
 remainder that grows by what is sent is what was used, not what is left: of a limit that refills at its reset, less is
 left with each attempt; and if a limit that refills continuously refilled that slowly, its attempts would put off its
-reset.
+reset. It takes seconds to know that, since resets are rounded. Until then a remainder that only grows by what is sent,
+and has never fallen by it, holds no call: at this pace the limit is not used up, whatever it is.
 
 Calls that wait for the reset test nothing. So one call is sent as if no report had come:
 
@@ -43,6 +44,9 @@ _BACK, _EARLY, _LOW, _SECOND = 0.9, 0.75, 0.5, 1.0
 #: least, and the part of what continuous refilling would add by which it grows at most; and the part of the seconds by
 #: which the reset is put off at most.
 _GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 5.0, 5, 0.5, 0.6, 0.19
+#: The reports in a row that grow by what is sent, and are not believed while that goes on; by how many times of what is
+#: sent they grow at most.
+_CLIMBS, _ALIKE = 2, 1.5
 #: Seconds between two tests of a limit for which several calls wait.
 _TESTS = 60.0
 _NEVER_YET = -float("inf")
@@ -57,7 +61,9 @@ class _Trust:
     count as wrong, or as right. `low`: the latest report that little is left, in the answer to an attempt that was sent
     at `low_since`; it came at `low_came`, when `low_spent` had been spent of the limit. `test_at`: when the last
     test began for the sake of several calls, if it has not succeeded. `least`: the report of the least that was left
-    since the last reset; it came at `least_came`, when `least_spent` had been spent of the limit.
+    since the last reset; it came at `least_came`, when `least_spent` had been spent of the limit. `last`: the latest
+    report, in the answer to an attempt that was sent when `last_spent` had been spent; `climbed`: the number of reports
+    in a row that say that more is left, by what was sent; `fell`: a report said that less is left, by what was sent.
     """
 
     empty: ReportedLimit | None = None
@@ -76,6 +82,10 @@ class _Trust:
     least: ReportedLimit | None = None
     least_came: float = 0.0
     least_spent: float = 0.0
+    last: ReportedLimit | None = None
+    last_spent: float = 0.0
+    climbed: int = 0
+    fell: bool = False
 
 
 class ReportTrust:
@@ -87,9 +97,16 @@ class ReportTrust:
         self._limits: dict[str, _Trust] = {}
 
     def doubts(self, name: str, now: float) -> bool:
-        """Whether the reports of the limit with this name are not believed now."""
+        """Whether the reports of the limit with this name are known to be wrong now."""
         trust = self._limits.get(name)
         return trust is not None and now < trust.doubted_until
+
+    def is_believed(self, name: str, now: float) -> bool:
+        """Whether calls wait for the limit with this name: its reports are not known to be wrong, and what is left does
+        not grow by what is sent.
+        """
+        trust = self._limits.get(name)
+        return trust is None or (now >= trust.doubted_until and trust.climbed < _CLIMBS)
 
     def forget(self, name: str) -> None:
         """Forget the limit with this name."""
@@ -119,6 +136,7 @@ class ReportTrust:
             trust.test_at = _NEVER_YET  # a test that succeeded cost nothing, so another may follow
         if self._came_back_early(trust, reported, spent, since, now) or self._grows(trust, reported, spent, now):
             trust.doubted_until = now + LASTS
+        self._climbs(trust, reported, spent)
         before = trust.empty
         is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
         if before is not None and since >= trust.came:
@@ -180,6 +198,19 @@ class ReportTrust:
         filled = (reported.limit - least.remaining) * seconds / least.reset
         put_off = seconds + reported.reset - least.reset
         return _BY_SENT * sent <= grown <= _BY_TIME * filled and put_off <= _PUT_OFF * seconds
+
+    @staticmethod
+    def _climbs(trust: _Trust, reported: ReportedLimit, spent: float) -> None:
+        """Count the reports in a row by which what is left of a limit of attempts (`reported`, see `takes`) grows by
+        what is sent; none once it has fallen by that.
+        """
+        last, sent = trust.last, spent - trust.last_spent
+        trust.last, trust.last_spent = reported, spent
+        if last is None or reported.counts != "attempts":
+            return
+        grown = reported.remaining - last.remaining
+        trust.fell = trust.fell or _BY_SENT * sent <= -grown <= _ALIKE * sent
+        trust.climbed = trust.climbed + 1 if not trust.fell and _BY_SENT * sent <= grown <= _ALIKE * sent else 0
 
     @staticmethod
     def _is_wrong(before: ReportedLimit, reported: ReportedLimit, spent: float, seconds: float) -> bool:

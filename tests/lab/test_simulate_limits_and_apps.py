@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,19 +125,21 @@ def test_a_request_that_is_overtaken_reaches_the_upstream_later() -> None:
     assert [driver.finished for driver in drivers] == pytest.approx([0.05, 0.053, 0.051])
 
 
-def test_what_is_used_is_found_out_although_answers_take_a_third_of_the_window(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "p99"), [("used", 1.02), ("zero", 1.15), ("used_up", 1.05), ("tokens", 2.0)])
+def test_answers_that_take_a_third_of_the_window_cost_no_call_its_success(
+    name: str, p99: float, tmp_path: Path
+) -> None:
     """The first answer comes when three of ten seconds are over, and calls that wait show nothing."""
-    file = tmp_path / "used.yaml"
-    text = (ROOT / "config/examples/scenarios/ahead/used.yaml").read_text()
-    file.write_text(text.replace("latency: 300ms", "latency: 3s"))
+    file = tmp_path / f"{name}.yaml"
+    text = (ROOT / f"config/examples/scenarios/ahead/{name}.yaml").read_text()
+    file.write_text(re.sub("latency: [0-9]+ms", "latency: 3s", text))
     found, problems = read_scenario(str(file))
     assert found is not None, problems
     played = {column.name: column for column in columns(None, found, {})[0]}
     ahead, off = (figures(found, play(found, played[name])) for name in ("policy: standard", "off"))
-    assert ahead.success_rate == off.success_rate == 1.0
-    assert ahead.refused == 0
-    assert ahead.latency["p50"] <= 1.1 * off.latency["p50"]
-    assert ahead.latency["p99"] <= 1.6 * off.latency["p99"]
+    assert ahead.success_rate == 1.0 >= off.success_rate
+    assert ahead.refused <= 0.1 * off.refused
+    assert ahead.latency["p99"] <= p99 * off.latency["p99"]
 
 
 def test_apps_fare_by_their_priority_and_their_weight(tmp_path: Path) -> None:

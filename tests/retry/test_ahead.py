@@ -404,3 +404,46 @@ def test_one_of_several_calls_tests_a_reset_that_is_later_than_half_of_the_hold(
     waiting = [Playbook(policy, registry=registry).call for _ in range(SEVERAL)]
     happened = [*(call.start(100.0) for call in waiting), *(call.woke(100.0) for call in waiting)]
     assert sum(isinstance(action, Launch) for actions in happened for action in actions) == is_tested
+
+
+def test_what_grows_by_what_is_sent_holds_nobody_from_the_third_report_on() -> None:
+    """A server that reports what is used: long before five seconds have passed, and without a slow start."""
+    ahead = Ahead(Traffic())
+    notes = [note(ahead, now=0.1 * number) for number in range(8)]
+    heard(ahead, said(1), of=notes[0], at=1, since=0)
+    lane, calls = lane_of(ahead), [Call() for _ in range(3)]
+    for call in calls:
+        assert lane.ask(call, 1) > 1
+    heard(ahead, said(2), of=notes[1], at=1.1, since=0.1)
+    assert not any(lane.admits(call) for call in calls)
+    heard(ahead, said(3), of=notes[2], at=1.2, since=0.2)
+    assert all(lane.admits(call) for call in calls)
+    newcomer = Call()
+    assert lane.ask(newcomer, 1.3) == 1.3
+    heard(ahead, said(1), of=note(ahead, now=11), at=12, since=11)  # at its reset it begins again
+    assert ahead.wait(whose(), newcomer, 12) == 0 < ahead.wait(whose(), Call((2.0, 0.0, 0.0, 0.0)), 12)
+
+
+def test_what_has_fallen_by_what_was_sent_is_believed_when_it_grows() -> None:
+    """As a sliding window's does, parts of which come back while calls are sent."""
+    ahead = Ahead(Traffic())
+    notes = [note(ahead, now=0.1 * number) for number in range(8)]
+    for number, remaining in enumerate((4, 3, 4, 5, 6)):
+        heard(ahead, said(remaining), of=notes[number], at=1 + 0.1 * number, since=0.1 * number)
+    three, four = (Call((price, 0.0, 0.0, 0.0)) for price in (3.0, 4.0))  # three of six are on their way
+    assert ahead.wait(whose(), three, 1.5) == 0 < ahead.wait(whose(), four, 1.5)
+
+
+def test_an_answer_that_shows_the_limit_whole_again_gives_back_half_of_the_places() -> None:
+    ahead = used_up(Ahead(Traffic()))
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), [Call() for _ in range(40)]
+    for call in calls:
+        lane.ask(call, 1)
+    lane.limit.most = 8.0  # as many places as answers have added
+    lane.release(10)
+    assert [lane.admits(call) for call in calls].count(True) == 1
+    first = sent(lane, ahead, calls[0], 10)
+    heard(ahead, said(9), of=first, at=13, since=10)
+    lane.landed(calls[0], 10, 13, True)
+    assert [lane.admits(call) for call in calls].count(True) in (4, 5)
