@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from pathlib import Path
 
 import httpx
 import pytest
-from support.process import Redrive
+from support.process import LISTEN, Redrive
 from support.scripted import Turn, Upstream, answer
 
 
@@ -35,13 +36,21 @@ class Mount:
         (self._folder / "..data_tmp").rename(self._folder / "..data")
 
 
-@pytest.mark.parametrize(("http2", "workers"), [(False, 1), (True, 1), (False, 2)])
-async def test_no_app_sees_a_401_while_keys_are_swapped(http2: bool, workers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("http2", "workers", "reloads"), [(False, 1, False), (True, 1, False), (False, 2, False), (False, 2, True)]
+)
+async def test_no_app_sees_a_401_while_keys_are_swapped(
+    http2: bool, workers: int, reloads: bool, tmp_path: Path
+) -> None:
+    """The old key is refused from the moment of the swap on, also for calls that are on their way with it. With
+    `reloads`, another part of the configuration changes, and is loaded, before each swap and after it.
+    """
     accepted, seen = {"key-0"}, list[str]()
 
     async def step(turn: Turn) -> None:
         await turn.read_body()
         key = turn.request.one("authorization").removeprefix("Bearer ")
+        await asyncio.sleep(0.01)  # calls are under way at each swap
         seen.append(key)
         await turn.write(answer(200 if key in accepted else 401, b"ok"))
 
@@ -50,7 +59,7 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(http2: bool, workers: in
         credentials = f'{{header: authorization, format: "Bearer {{}}", values: [{{file: "{mount.file}"}}]}}'
         config = (
             f"workers: {workers}\n"
-            f'upstreams: {{api: {{url: "{upstream.url}", protocol: http/1.1, credentials: {credentials}}}}}\n'
+            f"upstreams:\n  api:\n    url: {upstream.url}\n    protocol: http/1.1\n    credentials: {credentials}\n"
         )
         statuses, stop = list[int](), asyncio.Event()
         async with Redrive(tmp_path, config) as redrive:
@@ -63,10 +72,20 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(http2: bool, workers: in
                         statuses.append(got.status_code)
 
             apps = [asyncio.create_task(app(method)) for method in ("GET", "POST", "POST", "PUT") * 2]
+
+            def reload(total: int) -> None:
+                if reloads:
+                    new = redrive.file.with_suffix(".new")
+                    new.write_text(f"{LISTEN}{config}    timeouts: {{total: {total}s}}\n")
+                    new.rename(redrive.file)
+                    redrive.signal(signal.SIGHUP)
+
             for version in range(1, 4):
+                reload(100 + version)
                 mount.swap(f"key-{version}")  # the file is new before the old key is refused
                 accepted.clear()
                 accepted.add(f"key-{version}")
+                reload(200 + version)
                 while f"key-{version}" not in seen:
                     await upstream.until(len(upstream.requests) + 1)
                 until = time.monotonic() + 1.1  # a file is read again after a 401 at most once a second
@@ -74,5 +93,7 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(http2: bool, workers: in
                     await upstream.until(len(upstream.requests) + 1)
             stop.set()
             await asyncio.gather(*apps)
+            loaded = [line for line in redrive.lines if line["event"] == "reload" and line["result"] == "success"]
     assert set(statuses) == {200}
     assert "key-3" in seen
+    assert len(loaded) >= 3
