@@ -85,7 +85,6 @@ MODULES = [
     "proxy.retry.octet_search",
     "proxy.retry.outage",
     "proxy.retry.payment",
-    "proxy.retry.plans",
     "proxy.retry.pushback",
     "proxy.retry.queue_walk",
     "proxy.retry.refusals",

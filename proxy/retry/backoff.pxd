@@ -7,7 +7,6 @@ cdef class WaitSeries:
     cdef public long n
     cdef public object previous
 
-    cpdef begin(self, StrategyBase strategy, rng)
     cpdef next_wait(self, pushback, bint throttled)
     cpdef backoff(self, long n, bint throttled)
 

@@ -93,10 +93,6 @@ class WaitSeries:
     previous: float | None
 
     def __init__(self, strategy: Strategy, rng: Chance) -> None:
-        self.begin(strategy, rng)
-
-    def begin(self, strategy: Strategy, rng: Chance) -> None:
-        """Begin the series of a call that has no wait so far."""
         self.strategy = strategy
         self.rng = rng
         self.n = 0

@@ -34,7 +34,6 @@ cdef class CallState:
     cpdef bint has_key(self) except -1
     cpdef stream_ends(self, Reply reply)
     cpdef hedging_delay(self, double now)
-    cpdef tuple named_wait(self, Failure failure, double now)
     @cython.locals(flying=Flying)
     cpdef Flight in_flight(self, long attempt)
     cpdef bint flies(self) except -1

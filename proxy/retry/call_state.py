@@ -11,7 +11,7 @@ from typing import Any
 from proxy.retry.actions import Actions, Cancel, Discard, Hold
 from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_history import record_of
-from proxy.retry.classification import MISDIRECTED, read_by
+from proxy.retry.classification import read_by
 from proxy.retry.dialect import StreamEnds
 from proxy.retry.event_stream import is_event_stream
 from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request, forwarded
@@ -171,18 +171,6 @@ class CallState:
         if strategy.hedging_percentile is None or hedges is None:
             return strategy.hedging_delay
         return hedges.delay(strategy.hedging_percentile, now)
-
-    def named_wait(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Return (True, None) if the next attempt is sent at once: to another endpoint, with another credential, or
-        after a 421 that names no delay. Else return False and the delay in seconds that the upstream named, None if it
-        named none.
-        """
-        if failure.verdict is MISDIRECTED and failure.pushback.delay is None:
-            return True, None
-        if self.next_attempt.another_at_once(failure, now):
-            return True, None
-        keys = self.next_attempt.keys
-        return (False, failure.pushback.delay) if keys is None else keys.wait_after(failure, now)
 
     # -- attempts in flight, and the answer that is held --------------------------------------------------------------
 

@@ -40,6 +40,7 @@ cdef class Failure:
     cdef public FaultBase fault
     cdef public double sent
     cdef public bint carried_out
+    cdef public bint goes_on
 
 
 cpdef first(fields, name)

@@ -47,7 +47,8 @@ def grpc_status_of_http(status: int) -> int:
 
 class Class(StrEnum):
     """The class of an attempt's end, on which the policy decides. `retryable`: whether such an end may be followed by a
-    retry, as is so of transient, throttling and timeout only.
+    retry, as is so of transient, throttling and timeout only. `priced_as`: the class by which a retry after such an end
+    is priced; one after a failure that no rule, dialect or list names is priced as one after a transient failure.
     """
 
     TRANSIENT = "transient"
@@ -58,6 +59,7 @@ class Class(StrEnum):
     SUCCESS = "success"
 
     retryable: bool
+    priced_as: Class
 
     __hash__ = str.__hash__  # equal to a text, so its hash is that text's; the enumeration's own is a Python function
 
@@ -66,6 +68,7 @@ for (
     _each
 ) in Class:  # an attribute, since it is read several times for each failure, and a property takes four times as long
     _each.retryable = _each in (Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT)
+    _each.priced_as = _each if _each.retryable else Class.TRANSIENT
 #: A module-level name for an enumeration member, which hot code in other modules has too: with Python 3.11
 #: `Class.TRANSIENT` takes 258 ns and the name 44 (3.13: 58 and 24). Such names go when 3.11 is no longer supported.
 _TRANSIENT = Class.TRANSIENT
@@ -395,10 +398,11 @@ NO_PUSHBACK = Pushback()
 class Failure:
     """A failed attempt and how it was judged. Exactly one of `status` and `fault` is set. `sent`: when it was sent
     (seconds). `carried_out`: the head of a success had come, so that the upstream has carried the request out, and its
-    method alone does not allow a repetition.
+    method alone does not allow a repetition. `goes_on`: another attempt may follow, by the failure's class or, under
+    hedging, by the list `non_fatal`.
     """
 
-    __slots__ = ("attempt", "carried_out", "fault", "pushback", "sent", "status", "verdict")
+    __slots__ = ("attempt", "carried_out", "fault", "goes_on", "pushback", "sent", "status", "verdict")
 
     def __init__(
         self,
@@ -416,11 +420,4 @@ class Failure:
         self.fault = fault
         self.sent = sent
         self.carried_out = False
-
-    @property
-    def price_class(self) -> Class:
-        """The class by which a retry after this failure is priced: a failure that no rule, dialect or list names is
-        priced as a transient one.
-        """
-        cls = self.verdict.cls
-        return cls if cls.retryable else _TRANSIENT
+        self.goes_on: bool = verdict.cls.retryable

@@ -1,24 +1,34 @@
 cimport cython
 
-from proxy.retry.payment cimport Payment
+from proxy.retry.attempt_record cimport AttemptRecord
+from proxy.retry.backoff cimport WaitSeries
+from proxy.retry.buckets cimport Bucket
 from proxy.retry.call_state cimport CallState
 from proxy.retry.endings cimport end_here, finish, go_elsewhere, way_elsewhere
 from proxy.retry.facts cimport Failure
 from proxy.retry.feedback cimport learn
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport Sequential, goes_on
+from proxy.retry.payment cimport Payment
 from proxy.retry.refusals cimport why_not
 from proxy.retry.states cimport Flight, Next
-from proxy.retry.value_bases cimport VerdictBase
+from proxy.retry.value_bases cimport FaultBase, PolicyBase, VerdictBase
 
 
 cdef double EPSILON
-cdef list _DELIVERING, _DELIVER, _AGAIN
+cdef double NEVER
+cdef list _DELIVERING, _DELIVER, _HELD, _AGAIN
+
+
+cdef class Sequential(WaitSeries):
+    cdef public double due
+    cdef public object plugin
+
+    @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double)
+    cpdef after_failure(self, CallState call, Failure failure, double now, bint disabled)
 
 
 cdef class SequentialFlow:
     cpdef bint is_disabled(self, CallState call) except -1
-    cpdef bint cools(self, CallState call) except -1
     cpdef bint needs_no_buffer(self, CallState call) except -1
     cpdef bint shares_body(self, CallState call) except -1
     cpdef bint shared_body(self, CallState call) except -1
@@ -34,9 +44,9 @@ cdef class SequentialFlow:
     cpdef tuple granted_early(self, CallState call, Next planned, double now)
     cpdef tuple succeeded(self, CallState call, long attempt, double now)
     cpdef Sequential sequential(self, CallState call)
-    cpdef decide(self, CallState call, Failure failure, bint on, double now)
+    cpdef decide(self, CallState call, Failure failure, double now)
     @cython.locals(payment=Payment, next_attempt=NextAttempt, planned=Next)
-    cpdef tuple failed(self, CallState call, Failure failure, Flight flight, began, bint on, double now)
+    cpdef tuple failed(self, CallState call, Failure failure, Flight flight, began, double now)
     cdef _change_key(self, CallState call, Failure failure, Next decided, began, double now)
     cpdef tuple no_more(self, CallState call, no, double now, why=*)
     @cython.locals(next_attempt=NextAttempt)
@@ -62,5 +72,10 @@ cdef class ObservedFlow(PassiveFlow):
     pass
 
 
+cpdef bint is_safe(VerdictBase verdict, FaultBase fault, bint idempotent, unsafe_methods) except -1
+cdef double _safe_until(Failure failure, double first_sent, bint idempotent, unsafe_methods) except? -1
+cpdef first_no(CallState call, Failure failure, bint disabled, bint safe)
+cpdef bint too_long(delay, PolicyBase policy) except -1
+cdef tuple _named_wait(CallState call, Failure failure, double now)
 cpdef explain_no(CallState call, no, Failure failure, double now, bint delivered=*)
 cpdef note_no(CallState call, Failure failure, Flight flight, no, double now, bint delivered=*)

@@ -1,10 +1,11 @@
 """The flows of a call's attempts: one after another, or one alone if the policy observes or is off. Hedged attempts
 have a flow of their own (`proxy.retry.hedged_flow`).
 
-A flow has no memory of its own (the call's `plan` is its memory), so all calls share one. The flow decides, by its
-plan, what a launch, a success and a failure lead to; the price of an attempt is taken here, at once after the last
-check has passed. A retry is paid for before it is waited for. A hedge is paid for when it is due, and no cooldown holds
-it.
+A flow has no memory of its own (the call's `plan` is its memory), so all calls share one. The plan says when the next
+attempt is due. It is asked after each failure, and decides with the checks in the contract's order (section 4, "Order
+of checks"): one sequence (`first_no`) serves both kinds of plans, and each refusal is a value (`Outcome`). A plan takes
+nothing: the flow takes the price of what it grants at once, after the last check has passed. A retry is paid for before
+it is waited for.
 """
 
 from __future__ import annotations
@@ -12,29 +13,166 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.retry.actions import Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, WakeAt
+from proxy.retry.backoff import Chance, WaitSeries
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED
+from proxy.retry.dialect import UnsafeMethods
 from proxy.retry.endings import end_here, finish, go_elsewhere, way_elsewhere
-from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
+from proxy.retry.facts import IDEMPOTENT_METHODS, NO_PUSHBACK, Class, Failure, Fault, Outcome, Progress, Verdict
 from proxy.retry.feedback import learn
-from proxy.retry.instants import EPSILON
+from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import RENEWED
-from proxy.retry.plans import Sequential, goes_on
 from proxy.retry.plugins import CustomToken
+from proxy.retry.policy import Policy, Strategy
 from proxy.retry.reasons import about
 from proxy.retry.refusals import why_not
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Delivering, Flight, Flying, Next
 
-_SUCCESS = Outcome.SUCCESS
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
+_SUCCESS, _ATTEMPTS_EXHAUSTED, _BUCKET_EMPTY = Outcome.SUCCESS, Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY
+_THROTTLING, _NEVER_SENT = Class.THROTTLING, Progress.NEVER_SENT
 _LAUNCH_FIRST: Actions = (Launch(1),)
 #: Made ready for the first few attempts, by number: few calls make more. None of them is changed.
 _FEW = range(6)
 _DELIVERING = [Delivering(attempt, _SUCCESS) for attempt in _FEW]
 _DELIVER: list[Actions] = [(Deliver(attempt, _SUCCESS),) for attempt in _FEW]
+_HELD = [Hold(attempt) for attempt in _FEW]
 _AGAIN: list[Actions] = [(Discard(attempt - 1), Launch(attempt)) for attempt in _FEW]  # the answer before was held
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
+    """Whether the request may be repeated without a risk that the policy does not accept (contract, "Safety", 1 to 3).
+    `verdict`: the class of the last attempt's end; `fault`: its fault, None if it was answered; `idempotent`: whether
+    the request is; `unsafe_methods`: the policy's rule for requests that are not.
+    """
+    if fault is not None and fault.progress is _NEVER_SENT:
+        return True
+    if idempotent or unsafe_methods == "always":
+        return True
+    if unsafe_methods == "never":
+        return False
+    if verdict.repeated_by:
+        return True
+    return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
+
+
+def _safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
+    """The time (seconds) until which another attempt is safe: minus infinity if it is never safe, infinity if it always
+    is. A finite time if it is safe only because the provider's own client would repeat the call too, and that client
+    stops after a while (AWS: its signature expires). `first_sent`: when the call's first attempt was sent;
+    `idempotent`: whether the request is; `unsafe_methods`: the policy's rule for requests that are not.
+    """
+    verdict, fault = failure.verdict, failure.fault
+    if not is_safe(verdict, fault, idempotent, unsafe_methods):
+        return -NEVER
+    within = verdict.repeated_within
+    if within is None or is_safe(replace(verdict, repeated_by=""), fault, idempotent, unsafe_methods):
+        return NEVER
+    return first_sent + within
+
+
+def first_no(call: CallState, failure: Failure, disabled: bool, safe: bool) -> Outcome | None:
+    """The outcome of the first check that refuses another attempt, None if all pass. The checks begin with a pushback
+    that forbids a retry, and end with the number of attempts left. `disabled`: retries are ruled out by the mode, or by
+    X-Retry-Disable; `safe`: the request may be repeated, as `is_safe` says.
+    """
+    if failure.pushback.stop:
+        return Outcome.PUSHBACK_STOP
+    if not failure.goes_on:
+        return Outcome.NOT_RETRYABLE
+    if call.committed:
+        return Outcome.COMMITTED
+    if disabled:
+        return Outcome.DISABLED
+    if not safe:
+        return Outcome.NOT_RETRYABLE
+    made = call.attempts - call.earlier - call.spared
+    return None if made < call.policy.strategy.max_attempts else _ATTEMPTS_EXHAUSTED
+
+
+def too_long(delay: float | None, policy: Policy) -> bool:
+    """Whether the delay (seconds) that an upstream named is above the policy's `max_delay`."""
+    return delay is not None and delay > policy.pushback.max_delay
+
+
+def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, float | None]:
+    """Return (True, None) if the next attempt is sent at once: to another endpoint, with another credential, or after a
+    421 that names no delay. Else return False and the delay in seconds that the upstream named, None if it named none.
+    """
+    next_attempt, delay = call.next_attempt, failure.pushback.delay
+    if failure.verdict is MISDIRECTED and delay is None:
+        return True, None
+    if next_attempt.picker is not None and next_attempt.another_at_once(failure, now):
+        return True, None
+    return (False, delay) if next_attempt.keys is None else next_attempt.keys.wait_after(failure, now)
+
+
+# -- attempts one after another ---------------------------------------------------------------------------------------
+
+
+class Sequential(WaitSeries):
+    """The plan of attempts that follow one after another: after a failure the strategy's wait comes, and no attempt is
+    sent beside another. `due`: when the attempt that was last considered would begin, even if it was refused; `plugin`:
+    the token that a user's own strategy gave the call, None without such a strategy.
+    """
+
+    __slots__ = ("due", "plugin")
+
+    def __init__(self, strategy: Strategy, rng: Chance) -> None:
+        self.strategy = strategy
+        self.rng = rng
+        self.n = 0
+        self.previous = None
+        self.due = 0.0
+        self.plugin: CustomToken | None = None
+
+    def after_failure(self, call: CallState, failure: Failure, now: float, disabled: bool) -> Next | Outcome:
+        """The retry after this failure, or the outcome of the first check that refuses it. `disabled`: retries are
+        ruled out by the mode, or by X-Retry-Disable.
+        """
+        policy, deadline, strategy = call.policy, call.deadline, self.strategy
+        first_sent = failure.sent
+        for each in call.history:
+            if each.attempt > call.earlier:
+                first_sent = each.started
+                break
+        idempotent = not failure.carried_out and (call.request.method in IDEMPOTENT_METHODS or call.is_idempotent())
+        until = _safe_until(failure, first_sent, idempotent, policy.classify.unsafe_methods)
+        no = first_no(call, failure, disabled, now <= until + EPSILON)
+        if no is not None:
+            return no
+        bucket = call.next_attempt.bucket
+        price = bucket.price(failure.verdict.cls.priced_as) if bucket is not None else 0.0
+        if bucket is not None and not bucket.affords(price, now):
+            return _BUCKET_EMPTY
+        wait: float | None = None
+        if self.plugin is not None:
+            asked = self.plugin.next_delay(failure)
+            if isinstance(asked, Outcome):
+                return asked
+            wait = asked
+        at_once, named = _named_wait(call, failure, now)
+        if at_once:  # without backoff, but it counts for n: retry n waits d(n)
+            wait = 0.0
+            self.n += 1
+        elif too_long(named, policy):
+            return Outcome.PUSHBACK_TOO_LONG
+        if wait is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
+            wait = call.hedging_delay(now)
+        if wait is None:
+            wait = self.next_wait(named, failure.verdict.cls is _THROTTLING)
+        self.due = now + wait
+        if self.due > until + EPSILON:
+            return Outcome.NOT_RETRYABLE
+        if deadline is not None and self.due > deadline + EPSILON:
+            return Outcome.DEADLINE
+        return Next(self.due, price, until)
 
 
 class SequentialFlow:
@@ -45,10 +183,6 @@ class SequentialFlow:
     def is_disabled(self, call: CallState) -> bool:
         """Whether retries are ruled out, by the policy's mode or by X-Retry-Disable."""
         return call.hints is not NO_HINTS and call.hints.disabled
-
-    def cools(self, call: CallState) -> bool:
-        """Whether cooldowns apply to the call: they hold it, and its answers can begin one."""
-        return call.policy.pushback.cooldown != "off" and not self.is_disabled(call)
 
     def needs_no_buffer(self, call: CallState) -> bool:
         """False: an attempt may follow, so the body is kept for it. (True, in another flow: all attempts are sent side
@@ -152,20 +286,18 @@ class SequentialFlow:
         plan: Sequential = call.plan
         return plan
 
-    def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
-        """Ask the plan for a retry, and pay for it. `on`: the failure is retryable. Returns the attempt that is
-        granted, or the outcome that refuses it.
+    def decide(self, call: CallState, failure: Failure, now: float) -> Next | Outcome:
+        """Ask the plan for a retry, and pay for it. Returns the attempt that is granted, or the outcome that refuses
+        it.
         """
-        decided = self.sequential(call).after_failure(call, failure, now, on, self.is_disabled(call))
+        decided = self.sequential(call).after_failure(call, failure, now, self.is_disabled(call))
         return call.next_attempt.pay_for(decided, now) if isinstance(decided, Next) else decided
 
-    def failed(
-        self, call: CallState, failure: Failure, flight: Flight, began: Name | None, on: bool, now: float
-    ) -> Actions:
-        """Grant and pay for another attempt after a failed one, or end the call. `on`: the failure is retryable;
-        `began`: the name of the group of calls whose cooldown the failure's answer began, or None.
+    def failed(self, call: CallState, failure: Failure, flight: Flight, began: Name | None, now: float) -> Actions:
+        """Grant and pay for another attempt after a failed one, or end the call. `began`: the name of the group of
+        calls whose cooldown the failure's answer began, or None.
         """
-        decided = self.decide(call, failure, on, now)
+        decided = self.decide(call, failure, now)
         call.failure = failure
         if not isinstance(decided, Next):
             note_no(call, failure, flight, decided, now)
@@ -184,7 +316,10 @@ class SequentialFlow:
         if payment.owed is not None:
             payment.owed.asked = True
             actions = (WakeAt(planned.due), Ask(payment.owed.price, planned.due))
-        return actions if failure.status is None else (Hold(failure.attempt), *actions)
+        if failure.status is None:
+            return actions
+        attempt = failure.attempt
+        return (_HELD[attempt] if attempt < len(_HELD) else Hold(attempt), *actions)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:
         """Choose the credential for `decided`, the next attempt. `began`: the name of the group of calls whose cooldown
@@ -257,12 +392,11 @@ class SequentialFlow:
         next_attempt = call.next_attempt
         if next_attempt.keys is not None:
             next_attempt.replace_lost_key(now)
-        if next_attempt.is_ungated(planned, now):
-            if next_attempt.choose(call.state, now):
+        is_ungated = next_attempt.admission is None and now <= planned.until + EPSILON
+        if is_ungated and next_attempt.scope.admits(now):
+            if next_attempt.picker is None or next_attempt.choose(call.state, now):
                 return self.launch(call, now)
             return self.withdraw(call, Outcome.CIRCUIT_OPEN, now, next_attempt.why_no_endpoint(now))
-        if next_attempt.admission is None:
-            next_attempt.cools = self.cools(call)
         first = call.attempts == call.earlier
         at, no, why = next_attempt.ask(planned, call.state, now, call.deadline, first=first)
         if no is not None:
@@ -315,7 +449,7 @@ def explain_no(call: CallState, no: Outcome, failure: Failure, now: float, deliv
     `delivered`: the failed attempt's answer went to the app.
     """
     due = 0.0 if call.plan is None else call.plan.due
-    return why_not(no, failure, call, now, due=due, goes_on=goes_on(call, failure), delivered=delivered)
+    return why_not(no, failure, call, now, due=due, goes_on=failure.goes_on, delivered=delivered)
 
 
 def note_no(
@@ -366,16 +500,15 @@ class ObservedFlow(PassiveFlow):
 
     __slots__ = ()
 
-    def decide(self, call: CallState, failure: Failure, on: bool, now: float) -> Next | Outcome:
+    def decide(self, call: CallState, failure: Failure, now: float) -> Next | Outcome:
         """Find out whether a retry would have been granted, and paid from the bucket that only this mode uses, and note
-        that in the record. `on`: the failure is retryable. Returns the outcome that refuses the retry, since none is
-        sent in this mode.
+        that in the record. Returns the outcome that refuses the retry, since none is sent in this mode.
         """
         plan, next_attempt = self.sequential(call), call.next_attempt
-        real = plan.after_failure(call, failure, now, on, True)
+        real = plan.after_failure(call, failure, now, True)
         if real is not Outcome.DISABLED or call.hints.disabled:
             return real  # a check that comes before the mode's refuses, in every mode
-        decided = plan.after_failure(call, failure, now, on, False)
+        decided = plan.after_failure(call, failure, now, False)
         if isinstance(decided, Next):
             decided = next_attempt.pay_for(decided, now)
             if next_attempt.payment is not None:

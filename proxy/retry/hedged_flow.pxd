@@ -1,12 +1,28 @@
 cimport cython
 
-from proxy.retry.payment cimport Payment
+from proxy.retry.buckets cimport Bucket
 from proxy.retry.call_state cimport CallState
 from proxy.retry.facts cimport Failure
-from proxy.retry.flows cimport SequentialFlow, explain_no, note_no
+from proxy.retry.flows cimport SequentialFlow, explain_no, first_no, note_no, too_long
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport Hedged
+from proxy.retry.payment cimport Payment
 from proxy.retry.states cimport Flight, Next
+
+
+cdef double EPSILON
+cdef double NEVER
+
+
+cdef class Hedged:
+    cdef public double due
+    cdef public object stopped
+    cdef public bint shared
+    cdef public double _pushed_until
+
+    @cython.locals(bucket=Bucket)
+    cpdef after_launch(self, CallState call, double now)
+    @cython.locals(bucket=Bucket)
+    cpdef after_failure(self, CallState call, Failure failure, double now, bint disabled)
 
 
 cdef class HedgedFlow(SequentialFlow):

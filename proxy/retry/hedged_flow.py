@@ -1,6 +1,11 @@
-"""The flow of several attempts at a time: the next is sent beside the others, after a delay or a failure.
+"""The plan and the flow of several attempts at a time: the next is sent beside the others, after a delay or a failure.
 
-A hedge is paid for when it is due, and no cooldown holds it.
+Hedging (gRPC A6). The first attempt is sent at once, the next every `hedging_delay`. A hedge is paid for when it is
+due, and no cooldown holds it. A non-fatal failure brings the next hedge forward to now or, if it carries a pushback,
+moves it to exactly that much later; a fatal one ends the call. A stop, a delay too long, and a bucket that refuses end
+hedging: the attempts in flight continue, and when all have failed the last answer goes to the app with the last
+outcome. If `extra` has no room for a hedge, that one is not sent, and the next is considered after a failure: an
+attempt without another in flight is a retry, not a hedge (contract, section 1).
 """
 
 from __future__ import annotations
@@ -8,19 +13,77 @@ from __future__ import annotations
 from proxy.retry.actions import Actions, Ask, Deliver, Launch, WakeAt
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
-from proxy.retry.facts import Failure, Outcome, Verdict
-from proxy.retry.flows import SequentialFlow, explain_no, note_no
-from proxy.retry.instants import EPSILON
+from proxy.retry.facts import Class, Failure, Outcome, Verdict
+from proxy.retry.flows import SequentialFlow, explain_no, first_no, note_no, too_long
+from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.next_attempt import PATIENCE
 from proxy.retry.payment import Payment
-from proxy.retry.plans import Hedged
 from proxy.retry.reasons import GATES
 from proxy.retry.states import Delivering, Flight, Flying, Next
 
-_SUCCESS = Outcome.SUCCESS
+_SUCCESS, _BUCKET_EMPTY = Outcome.SUCCESS, Outcome.BUCKET_EMPTY
 
 #: The most hedges without a delay that are sent in one step: each is a few stack frames deeper than the one before.
 _AT_ONCE = 100
+
+
+class Hedged:
+    """The plan of several attempts in flight. `due`: when the attempt that was last considered would begin; `stopped`:
+    the outcome for which no more attempts are sent, None while more may be; `shared`: the request's body outgrew its
+    buffer, but all attempts read it as it comes.
+    """
+
+    __slots__ = ("_pushed_until", "due", "shared", "stopped")
+
+    def __init__(self, due: float = 0.0, stopped: Outcome | None = None) -> None:
+        self.due = due
+        self.stopped = stopped
+        self.shared = False
+        self._pushed_until = -NEVER  # the end of the latest pushback: no hedge is sent sooner
+
+    def after_launch(self, call: CallState, now: float) -> Next | None:
+        """The next hedge after a launched attempt: `hedging_delay` later, at the price of a retry after a transient
+        failure; None if no hedge is to follow.
+        """
+        strategy = call.policy.strategy
+        if call.hints.disabled:
+            self.stopped = Outcome.DISABLED
+        if (
+            call.attempts - call.earlier - call.spared >= strategy.max_attempts
+            or self.stopped is not None
+            or call.committed
+        ):
+            return None
+        delay = call.hedging_delay(now)
+        if delay is None:
+            return None
+        bucket = call.next_attempt.bucket
+        price = bucket.price(Class.TRANSIENT) if bucket is not None else 0.0
+        return Next(now + delay, price)
+
+    def after_failure(self, call: CallState, failure: Failure, now: float, disabled: bool) -> Next | Outcome:
+        """The next hedge after this failure, due now or exactly when its pushback says; or the outcome that refuses it,
+        which ends hedging unless all attempts have been made anyway. `disabled`: hedges are ruled out by the mode, or
+        by X-Retry-Disable.
+        """
+        delay = failure.pushback.delay
+        self.due = max(now + (delay or 0.0), self._pushed_until)
+        no = first_no(call, failure, disabled, True) or self.stopped
+        bucket = call.next_attempt.bucket
+        price = bucket.price(failure.verdict.cls.priced_as) if bucket is not None else 0.0
+        if no is None and bucket is not None and not bucket.affords(price, now):
+            no = _BUCKET_EMPTY
+        if no is None and too_long(delay, call.policy):
+            no = Outcome.PUSHBACK_TOO_LONG
+        if no is None and call.deadline is not None and self.due > call.deadline + EPSILON:
+            no = Outcome.DEADLINE
+        if no is None:
+            if delay is not None:
+                self._pushed_until = max(self._pushed_until, now + delay)
+            return Next(self.due, price)
+        if no is not Outcome.ATTEMPTS_EXHAUSTED:
+            self.stopped = no
+        return no
 
 
 class HedgedFlow(SequentialFlow):
@@ -29,10 +92,6 @@ class HedgedFlow(SequentialFlow):
     """
 
     __slots__ = ()
-
-    def cools(self, call: CallState) -> bool:
-        """False: cooldowns do not hold a hedged call, and its answers begin none."""
-        return False
 
     def needs_no_buffer(self, call: CallState) -> bool:
         """Whether the request's body needs no buffer, because all attempts read it at the same time as it comes. True
@@ -126,18 +185,16 @@ class HedgedFlow(SequentialFlow):
         call.state = Delivering(attempt, _SUCCESS)
         return (*others, *call.discard(), Deliver(attempt, _SUCCESS))
 
-    def failed(
-        self, call: CallState, failure: Failure, flight: Flight, began: Name | None, on: bool, now: float
-    ) -> Actions:
-        """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call. `on`:
-        the failure is non-fatal. `began` is not used, since the answers to a hedged call begin no cooldown.
+    def failed(self, call: CallState, failure: Failure, flight: Flight, began: Name | None, now: float) -> Actions:
+        """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call.
+        `began` is not used, since the answers to a hedged call begin no cooldown.
         """
-        decided = self.hedges(call).after_failure(call, failure, now, on, self.is_disabled(call))
+        decided = self.hedges(call).after_failure(call, failure, now, self.is_disabled(call))
         if isinstance(decided, Next):
             return self._go_on(call, failure, flight, decided, now)
         note_no(call, failure, flight, decided, now)
         kept = call.keep(failure)
-        if not on:
+        if not failure.goes_on:
             call.plan_no_more(now)
             return (*kept, *call.cancel_all_but(failure.attempt, now), *self.end(call, decided, now))
         if decided is not Outcome.ATTEMPTS_EXHAUSTED:

@@ -6,14 +6,13 @@ from proxy.retry.classification cimport classify
 from proxy.retry.endings cimport finish
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.feedback cimport learn, report_answer, report_failure, report_start, report_success, report_to_endpoint
-from proxy.retry.flows cimport SequentialFlow, note_no
+from proxy.retry.flows cimport Sequential, SequentialFlow, first_no, note_no
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.plans cimport Sequential, failure_of, first_no, goes_on
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
-from proxy.retry.value_bases cimport PolicyBase, StrategyBase, VerdictBase
+from proxy.retry.value_bases cimport FaultBase, PolicyBase, StrategyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -31,7 +30,7 @@ cdef class Call:
     cpdef tuple start(self, double now)
     @cython.locals(call=CallState, flight=Flight)
     cpdef flown(self, double since, Traffic traffic, places, choice=*, bint answered=*)
-    @cython.locals(call=CallState, flight=Flight)
+    @cython.locals(flight=Flight)
     cpdef tuple sent(self, long attempt, endpoint, protocol, double now)
     @cython.locals(call=CallState)
     cpdef tuple request_sent(self, double now, body=*)
@@ -61,8 +60,6 @@ cdef class Call:
     cdef tuple _answered(self, Flight flight, Reply reply, VerdictBase verdict, double now)
     @cython.locals(call=CallState, state=Flying)
     cdef tuple _judge(self, Failure failure, Flight flight, double now)
-    @cython.locals(call=CallState)
-    cdef _report_failure(self, Failure failure, Flight flight, bint on, double now)
     @cython.locals(call=CallState, flight=Flight)
     cdef tuple _ended_by_trailers(self, Reply reply, trailers, double now)
     @cython.locals(call=CallState, flight=Flight)
@@ -72,5 +69,9 @@ cdef class Call:
 
 
 cdef _keeping(CallState call, Reply reply, double now)
-cdef bint _was_not_processed(Failure failure) except -1
+cdef bint _may_be_cooled(CallState call) except -1
+cdef bint _is_non_fatal(CallState call, FaultBase fault) except -1
+cdef Failure _failure_of(CallState call, long attempt, Reply reply, VerdictBase verdict, double sent, double wall)
+cdef Failure _failure_by(CallState call, Flight flight, FaultBase fault)
+cdef _pushback_of(CallState call, Reply reply, cls, double wall)
 cdef bint _may_be_hedged(CallState call, StrategyBase strategy) except -1

@@ -9,8 +9,8 @@ flight, or an alarm is set, or the call is done:
              +---------+                       another attempt was granted; its answer, if any, is held
 
 An event that a state has no use for came too late, and is answered with no action. The call's flow
-(`proxy.retry.flows`: one attempt after another, hedged, or one alone) and its plan (`proxy.retry.plans`) decide what
-follows an attempt. What the next attempt costs, and what may hold it, is kept in its `NextAttempt`.
+(`proxy.retry.flows`: one attempt after another, hedged, or one alone) decides by its plan what follows an attempt. What
+the next attempt costs, and what may hold it, is kept in its `NextAttempt`.
 docs/reference/transitions.md shows every move.
 
 If the bucket is kept outside this process and the tokens here can't pay, the bucket is asked (`Ask`), and the attempt
@@ -36,15 +36,26 @@ from proxy.retry.admission import Alarm
 from proxy.retry.broken_answers import may_be_kept, may_break, may_follow_head
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
-from proxy.retry.caller import Name
-from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault
+from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault, names
 from proxy.retry.concurrency import Places
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish, take_back
 from proxy.retry.endpoints import Choice
 from proxy.retry.environment import Env
 from proxy.retry.errors_inside import inside_of
-from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Fields, Outcome, Progress, Reply, Request, Verdict
+from proxy.retry.facts import (
+    NO_PUSHBACK,
+    Class,
+    Failure,
+    Fault,
+    Fields,
+    Outcome,
+    Progress,
+    Pushback,
+    Reply,
+    Request,
+    Verdict,
+)
 from proxy.retry.fallback import Elsewhere, Fallbacks
 from proxy.retry.feedback import (
     learn,
@@ -57,13 +68,13 @@ from proxy.retry.feedback import (
     report_trailers,
 )
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
-from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, note_no
+from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, Sequential, SequentialFlow, first_no, note_no
 from proxy.retry.hedged_flow import HEDGED
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import goes_with_new_value, read_again
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.plans import Sequential, failure_of, first_no, goes_on
 from proxy.retry.policy import Policy, Strategy
+from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
 from proxy.retry.request_hints import read_request_hints
 from proxy.retry.resumption import resume
@@ -74,7 +85,7 @@ from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
-from proxy.retry.transparent_retry import AVAILABLE, USED
+from proxy.retry.transparent_retry import AVAILABLE, PROCESSED, USED
 from proxy.retry.whole_answers import WholeAnswer
 from proxy.retry.xml_root import RootLook
 
@@ -192,6 +203,7 @@ class Call:
             if refusal:
                 return refusal
         next_attempt.governs = policy.mode != "off" and not call.hints.disabled
+        next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
         if next_attempt.bucket is not None:
             report_start(call.hints, next_attempt, now)
         if scope.keys is not None:
@@ -232,6 +244,7 @@ class Call:
         call.attempts = 1
         next_attempt = call.next_attempt
         next_attempt.governs = call.policy.mode != "off"
+        next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
         flight, keys = Flight(1, since), next_attempt.keys
         flight.traffic = traffic
         flight.reported = answered
@@ -253,8 +266,8 @@ class Call:
         """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a
         connection).
         """
-        call = self.so_far
-        flight = call.in_flight(attempt)
+        state = self.so_far.state
+        flight = state.flights.get(attempt) if type(state) is Flying else None
         if flight is not None:
             flight.sent_to = endpoint
             if protocol:
@@ -283,7 +296,8 @@ class Call:
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
         """Judge an attempt by the final head of its answer, which has come (the driver passes 1xx on by itself)."""
         call = self.so_far
-        flight = call.in_flight(attempt)
+        state = call.state
+        flight = state.flights.get(attempt) if type(state) is Flying else None
         if flight is None or flight.reply is not None:
             return ()
         if flight.note is not None and reply.status != 429:
@@ -355,11 +369,10 @@ class Call:
         if flight.reply is None and self._transparent.follows(call, self._flow, flight, fault, now):
             available, self._transparent = self._transparent, USED
             return available.send(call, flight, fault, now)
-        if fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
-            self._transparent = self._transparent.after_processing()
+        if self._transparent is AVAILABLE and fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
+            self._transparent = PROCESSED
         call.reply = None
-        verdict = classify_fault(call.policy.classify, call.request, fault)
-        failure = Failure(attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
+        failure = _failure_by(call, flight, fault)
         if flight.body_wait is not None:  # a success's head was kept
             failure.carried_out = not may_follow_head(call.policy, call.request)
         return self._judge(failure, flight, now)
@@ -375,6 +388,8 @@ class Call:
             return ()
         if state.outcome is _SUCCESS and flight is not None:
             self._flow = SEQUENTIAL
+            if call.next_attempt.admission is None:
+                call.next_attempt.cools = _may_be_cooled(call)
             actions = resume(call, self._flow, flight, fault, progress, since, now)
             if actions:
                 learn(call.next_attempt, False, now)
@@ -404,11 +419,11 @@ class Call:
         state, until = call.state, call.deadline
         assert type(state) is Flying
         del state.flights[flight.attempt]
-        verdict = classify_fault(call.policy.classify, call.request, fault)
-        failure = Failure(flight.attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
+        failure = _failure_by(call, flight, fault)
         flight.land(now)
         report_to_endpoint(call.next_attempt, flight, failure, now)
-        self._report_failure(failure, flight, True, now)
+        call.next_attempt.cools = _may_be_cooled(call)
+        report_failure(call, call.next_attempt, failure, flight, True, now)
         spec = call.policy.resume
         if until is not None and spec is not None:
             actions = resume(call, self._flow, flight, fault, 0, until - spec.wait, now)
@@ -426,7 +441,7 @@ class Call:
                 if flight.body_wait is not None and flight.body_wait.over:  # an answer in time, if not yet a whole one
                     return self.peeked(flight.attempt, b"", now)
             return self._flow.break_off(call, Outcome.DEADLINE, TOO_LATE, now)
-        expected = call.expected()
+        expected = state.planned if type(state) is Flying else state if type(state) is Next else None
         if expected is None:
             return ()
         if now < expected.due - EPSILON and not expected.gated:
@@ -595,7 +610,8 @@ class Call:
         """Deliver an answer whose class is success; judge any other as a failure."""
         call = self.so_far
         attempt = flight.attempt
-        self._transparent = self._transparent.after_processing()
+        if self._transparent is AVAILABLE:
+            self._transparent = PROCESSED
         call.reply = reply
         if reply.follows and self._flow.may_go_alone(call, verdict):
             verdict = MISDIRECTED
@@ -603,7 +619,7 @@ class Call:
             verdict = AT_WORK
         if verdict.cls is not _SUCCESS_CLASS:
             wall = now + call.next_attempt.env.wall_offset
-            return self._judge(failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
+            return self._judge(_failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
         call.delivered = flight
         call.deadline = None
         if not flight.reported:
@@ -628,33 +644,28 @@ class Call:
         del state.flights[failure.attempt]
         if call.fallbacks is not None:
             call.fallbacks.attempt_failed(failure.fault or call.reply, failure.verdict)
-        if not failure.verdict.unprocessed and not _was_not_processed(failure):
+        unprocessed = failure.fault is not None and failure.fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)
+        if not (unprocessed or failure.verdict.unprocessed):
             call.ambiguous = True
-        flight.land(now)
-        if flight.payment is not None and flight.payment.estimate is not None:
-            settle_failed(flight.payment, failure, now)
+        if flight.payment is not None:
+            flight.payment.land(now)
+            if flight.payment.estimate is not None:
+                settle_failed(flight.payment, failure, now)
         if flight.endpoint is not None:
             report_to_endpoint(call.next_attempt, flight, failure, now)
-        on = goes_on(call, failure)
+        on = failure.goes_on
         if failure.status == 401:
             read_again(call, flight, now)
-        was_probe = flight.traffic is not None and call.next_attempt.scope.governor.is_probe(flight)
-        began = self._report_failure(failure, flight, on, now)
-        if was_probe and on and _was_not_processed(failure) and not call.next_attempt.comes_late:
+        may_stay = unprocessed and on and flight.traffic is not None
+        was_probe = may_stay and call.next_attempt.scope.governor.is_probe(flight)
+        began = report_failure(call, call.next_attempt, failure, flight, on, now)
+        if was_probe and not call.next_attempt.comes_late:
             return self._flow.stay_held(call, failure, flight, now)
         if failure.status == 401:
             disabled = self._flow.is_disabled(call) or self._flow.shared_body(call)
             if goes_with_new_value(call, failure, flight, disabled=disabled):
                 return self._flow.use_new_key(call, failure, flight, now)
-        return self._flow.failed(call, failure, flight, began, on, now)
-
-    def _report_failure(self, failure: Failure, flight: Flight, on: bool, now: float) -> Name | None:
-        """Report a failed attempt to the bucket, the governor, the endpoint and the credentials. `on`: the failure is
-        retryable. Returns the name of the lane whose cooldown began with it, or None.
-        """
-        call = self.so_far
-        call.next_attempt.cools = self._flow.cools(call)
-        return report_failure(call, call.next_attempt, failure, flight, on, now)
+        return self._flow.failed(call, failure, flight, began, now)
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
         """Judge a gRPC answer whose status came after its messages, in `trailers`, and end the call. A failure can't be
@@ -672,12 +683,10 @@ class Call:
             return finish(call, _SUCCESS, now)
         call.committed = True
         report_trailers(call.next_attempt, flight, verdict.cls, now)
-        failure = failure_of(
-            call, flight.attempt, whole, verdict, flight.since, now + call.next_attempt.env.wall_offset
-        )
-        on = goes_on(call, failure)
-        self._report_failure(failure, flight, on, now)
-        no = first_no(call, failure, goes_on=on, disabled=False, safe=True)
+        wall = now + call.next_attempt.env.wall_offset
+        failure = _failure_of(call, flight.attempt, whole, verdict, flight.since, wall)
+        report_failure(call, call.next_attempt, failure, flight, failure.goes_on, now)
+        no = first_no(call, failure, disabled=False, safe=True)
         assert no is not None  # the call is committed
         note_no(call, failure, flight, no, now, delivered=True)
         return finish(call, no, now)
@@ -710,7 +719,8 @@ class Call:
         assert flight is not None  # its answer is being delivered
         if type(call.plan) is Sequential:
             plan = call.plan
-            plan.succeeded()
+            if plan.plugin is not None:
+                plan.plugin.succeeded()
         report_success(next_attempt, call.attempts == call.earlier + 1, now)
         gone = call.fallbacks is not None and call.fallbacks.has_gone
         looked = flight.body_wait is not None and flight.body_wait.looks
@@ -718,9 +728,56 @@ class Call:
             call.note(flight, now, "delivered", None, call.reply)
 
 
-def _was_not_processed(failure: Failure) -> bool:
-    """Whether the failed attempt was never sent, or its upstream refused to process it."""
-    return failure.fault is not None and failure.fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)
+def _is_non_fatal(call: CallState, fault: Fault | None) -> bool:
+    """Whether hedging's list `non_fatal` names this fault or, if `fault` is None, the answer that is being judged."""
+    policy = call.policy
+    return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
+
+
+def _failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
+    """The failure of an attempt that was sent at `sent` and answered with `reply`, with the answer's pushback. `wall`:
+    the wall clock when the answer came (seconds since the epoch).
+    """
+    pushback = _pushback_of(call, reply, verdict.cls, wall)
+    if pushback.retry and verdict.cls is Class.UNNAMED:
+        verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
+        pushback = _pushback_of(call, reply, verdict.cls, wall)
+    failure = Failure(attempt, verdict, pushback, reply.status, None, sent)
+    if call.policy.strategy.hedging_delay is not None:
+        failure.goes_on = _is_non_fatal(call, None)
+    return failure
+
+
+def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Pushback:
+    """The pushback of an answer whose class is `cls`. `wall`: when it came, in seconds since the epoch. Under hedging,
+    any failure that `non_fatal` names is read like a retryable one, so that a hedge too is never sent sooner than a
+    pushback says.
+    """
+    policy = call.policy
+    if reply.plain and not policy.classify.resets:
+        return NO_PUSHBACK
+    if not cls.retryable and policy.strategy.hedging_delay is not None and _is_non_fatal(call, None):
+        cls = Class.TRANSIENT
+    trailers = (
+        reply.trailers if reply.trailers is not reply.fields else None
+    )  # a trailers-only head is read once: a field read twice would contradict itself
+    dialects = policy.classify.dialects
+    return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
+
+
+def _failure_by(call: CallState, flight: Flight, fault: Fault) -> Failure:
+    """The failure of an attempt that ended with this fault."""
+    verdict = classify_fault(call.policy.classify, call.request, fault)
+    failure = Failure(flight.attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
+    if call.policy.strategy.hedging_delay is not None:
+        failure.goes_on = _is_non_fatal(call, fault)
+    return failure
+
+
+def _may_be_cooled(call: CallState) -> bool:
+    """Whether cooldowns apply to the call, unless it is hedged: they hold it, and its answers can begin one."""
+    policy = call.policy
+    return policy.mode == "enforce" and policy.pushback.cooldown != "off" and not call.hints.disabled
 
 
 def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:

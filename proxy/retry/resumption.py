@@ -13,9 +13,8 @@ from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import classify_fault
 from proxy.retry.facts import NO_PUSHBACK, Failure, Fault
-from proxy.retry.flows import SequentialFlow
+from proxy.retry.flows import Sequential, SequentialFlow
 from proxy.retry.instants import EPSILON
-from proxy.retry.plans import Sequential
 from proxy.retry.states import Flight, Next
 
 #: The bytes that make a resumption count as progress, and the most resumptions of one call.
@@ -67,7 +66,7 @@ def resume(
         sent=flight.since,
     )
     bucket = next_attempt.bucket
-    price = bucket.price(failure.price_class) if bucket is not None else 0.0
+    price = bucket.price(failure.verdict.cls.priced_as) if bucket is not None else 0.0
     if bucket is not None and not bucket.affords(price, now):
         return ()
     if not isinstance(call.plan, Sequential):

@@ -6,7 +6,6 @@ from proxy.retry.states cimport Flight
 cdef class TransparentRetry:
     cdef str _state
 
-    cdef TransparentRetry after_processing(self)
     cdef bint follows(self, CallState call, SequentialFlow flow, Flight flight, fault, double now) except -1
     cdef bint _is_free(self, CallState call, SequentialFlow flow, fault) except -1
     cdef tuple send(self, CallState call, Flight flight, fault, double now)

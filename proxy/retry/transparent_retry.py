@@ -22,12 +22,6 @@ class TransparentRetry:
     def __init__(self, state: str) -> None:
         self._state = state
 
-    def after_processing(self) -> TransparentRetry:
-        """The state once an attempt of the call may have been processed, so that its repeat would not be transparent
-        any more.
-        """
-        return PROCESSED if self is AVAILABLE else self
-
     def follows(self, call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, now: float) -> bool:
         """Whether the attempt `flight`, which failed with `fault` before it was answered, is to be sent again at once,
         as the call's transparent retry.

@@ -31,7 +31,7 @@ from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.event_stream import MESSAGE
 from proxy.retry.facts import Class, FaultKind, Outcome, Verdict
-from proxy.retry.plans import is_safe
+from proxy.retry.flows import is_safe
 from proxy.retry.pushback import read_pushback
 
 #: The ends of [0, 1): a draw comes as near to 1 as one likes.
