@@ -14,6 +14,7 @@ cdef class Attempt
 cdef class AttemptOwner:
     cdef public double moved
     cdef public dict flights
+    cdef public bint decided
 
     cpdef begun(self, Attempt attempt)
     cpdef bint forward_success(self, Attempt attempt, Answer head, bytes data, bint end, trailers) except -1
@@ -47,11 +48,8 @@ cdef class Attempt(Listener):
     cdef public double arrived
     cdef public Py_ssize_t limit
 
-    @cython.locals(body=bytes, end=bint)
-    cpdef send(self, stream, prepared, Replay replay, double now)
     @cython.locals(replay=Replay, piece=bytes)
     cpdef pump(self)
-    cpdef hold(self)
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1
     cpdef on_data(self, bytes data)

@@ -24,7 +24,7 @@ from proxy.transport.direct_dial import DirectDial
 from proxy.transport.origins import Origin
 from proxy.transport.replay_buffer import Replay
 from proxy.transport.streams import Listener, UpstreamStream
-from proxy.wire.head import PreparedRequest, ResponseHead, Trailers
+from proxy.wire.head import ResponseHead, Trailers
 
 #: The bytes that are kept of an answer while its call waits (contract, section 4).
 HELD = 64 * 1024
@@ -50,11 +50,12 @@ class AttemptOwner:
     because compiled code calls its methods without the interpreter.
 
     `moved`: the time at which bytes last came or were sent. `flights`: the attempts that have not ended, or whose
-    answers are kept or being delivered, by number.
+    answers are kept or being delivered, by number. `decided`: whether anything had to be decided about the call.
     """
 
-    __slots__ = ("flights", "moved")
+    __slots__ = ("decided", "flights", "moved")
 
+    decided: bool
     flights: dict[int, Attempt]
     moved: float
 
@@ -165,24 +166,6 @@ class Attempt(Listener):
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def send(self, stream: UpstreamStream, prepared: PreparedRequest, replay: Replay | None, now: float) -> None:
-        """Send the request on this stream, and as much of its body as has come. `prepared`: the request's head;
-        `replay`: its body, None if it has none; `now`: seconds.
-        """
-        self.stream, self.replay = stream, replay
-        if replay is None:
-            stream.send(self, prepared, b"", True, None)
-            self.sent_at = now
-            return
-        body = replay.read(0)
-        self.cursor = len(body)
-        end = replay.done and self.cursor == replay.end
-        stream.send(self, prepared, body, end, replay.trailers if end else None)
-        if end:
-            self.sent_at = now
-        else:
-            self.pump()
-
     def pump(self) -> None:
         """Write further bytes of the request's body to the stream, while it takes them."""
         stream, replay = self.stream, self.replay
@@ -220,7 +203,7 @@ class Attempt(Listener):
         """
         owner = self.owner
         try:
-            if trailers is None and owner.forward_success(self, head, data, end, None):
+            if trailers is None and not owner.decided and owner.forward_success(self, head, data, end, None):
                 return
             self.head = head
             self.arrived = owner.moved = monotonic()
@@ -363,12 +346,6 @@ class Attempt(Listener):
         it waits for.
         """
         return self.state is PEEKING and self.body_wait is not None
-
-    def hold(self) -> None:
-        """Keep the answer while its call waits, up to HELD bytes of its body."""
-        self.state = HOLDING
-        if self.kept_size >= HELD and self.stream is not None:
-            self.stream.pause()
 
     def take(self) -> bytes:
         """Return the kept bytes of the answer's body, and keep them no longer."""

@@ -8,6 +8,7 @@ from proxy.forward.request_plan cimport Plan
 from proxy.observe.call_record cimport CallRecord, Course
 from proxy.retry.facts cimport Request
 from proxy.retry.call_state cimport CallState
+from proxy.retry.states cimport Flight
 
 
 cdef dict _AGENTS
@@ -15,8 +16,8 @@ cdef dict _AGENTS
 
 @cython.locals(request=Request, record=CallRecord)
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
-cpdef add_call(CallRecord record, CallState call, bytes agent, outcome, str detail, long long bytes_in, str endpoint)
-cpdef bytes user_agent_of(Plan plan)
+@cython.locals(request=Request, record=CallRecord, agent=bytes, delivered=Flight)
+cpdef CallRecord report_of_decided(Plan plan, Delivery delivery, CallState call, outcome, double started, double ended)
 cdef str _agent(bytes user_agent)
 @cython.locals(context=Context, repeats=AppRepeats)
 cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up, bytes agent=*)

@@ -48,33 +48,23 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
     return record
 
 
-def add_call(
-    record: CallRecord,
-    call: CallState,
-    agent: bytes,
-    outcome: Outcome,
-    detail: str,
-    bytes_in: int,
-    endpoint: str,
-) -> None:
-    """Add to a record the course of a call that had a `Call` to decide about it. `agent`: the request's User-Agent;
-    `detail`: what went wrong, for an answer of the proxy's own; `bytes_in`: the bytes of the request's body;
-    `endpoint`: where its last attempt went, "" if none was made.
+def report_of_decided(
+    plan: Plan, delivery: Delivery, call: CallState, outcome: Outcome, started: float, ended: float
+) -> CallRecord:
+    """Return the record of a call that is over and had a `Call` to decide about it, whose state is `call`; the caller
+    sets the size of the request's body, and the field that names the endpoint of the last attempt. `started`, `ended`:
+    seconds.
     """
+    record, request, history = report_of(plan, delivery, started, ended), plan.request, call.history
+    agent = request.user_agent
+    if agent is None:  # looked up once for each head
+        agent = request.user_agent = plan.head.get(b"user-agent") or b""
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
-    course = Course(outcome, call.attempts, call.history, detail, fallbacks, _agent(agent), call.app_retry)
-    record.course = course
-    record.bytes_in = bytes_in
-    record.endpoint = endpoint
-    record.sent_by = call.sent_by
-
-
-def user_agent_of(plan: Plan) -> bytes:
-    """Return the User-Agent of a plan's request, b"" if it has none; it is looked up once for each head."""
-    agent = plan.request.user_agent
-    if agent is None:
-        agent = plan.request.user_agent = plan.head.get(b"user-agent") or b""
-    return agent
+    again = call.hints.retries_itself
+    record.course = Course(outcome, call.attempts, history, delivery.detail, fallbacks, _agent(agent), again)
+    delivered = call.delivered
+    record.sent_by = delivered.protocol if delivered is not None and call.attempts == 1 else ""
+    return record
 
 
 def look_for_repeat(

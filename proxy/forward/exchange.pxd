@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.forward.attempt cimport Attempt, AttemptOwner
-from proxy.forward.call_report cimport add_call, look_for_repeat, report_of, user_agent_of
+from proxy.forward.call_report cimport look_for_repeat, report_of_decided
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.headers cimport gave_up
@@ -17,7 +17,6 @@ from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts cimport Reply, Request
 from proxy.retry.machine cimport Call as Decider
 from proxy.retry.scope_state cimport ScopeState
-from proxy.retry.states cimport Next
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
@@ -30,7 +29,6 @@ cdef class Exchange(AttemptOwner):
     cdef public Sender sender
     cdef public object _make_sender
     cdef public Decider call
-    cdef public bint decided
     cdef public Plan plan
     cdef public Upload upload
     cdef public object journey
@@ -44,7 +42,7 @@ cdef class Exchange(AttemptOwner):
 
     @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
-    @cython.locals(undecided=Undecided, first=Attempt, hedge=Next)
+    @cython.locals(undecided=Undecided, first=Attempt)
     cpdef Decider decider(self)
     cpdef Decider _decide(self)
     cpdef notify(self, double now, event, tuple facts, Decider call=*)

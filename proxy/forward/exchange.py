@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from proxy.forward.attempt import DELIVERING, FLYING, Attempt, AttemptOwner
+from proxy.forward.attempt import DELIVERING, FLYING, HELD, HOLDING, Attempt, AttemptOwner
 from proxy.forward.broken_answer import BrokenAnswer
-from proxy.forward.call_report import add_call, look_for_repeat, report_of, user_agent_of
+from proxy.forward.call_report import look_for_repeat, report_of_decided
 from proxy.forward.call_timeouts import CallTimeouts
 from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
@@ -86,13 +86,13 @@ class Exchange(AttemptOwner):
 
     The app connection reports the request to it, and the watch, the timer of all calls, has it check its timeouts
     (`proxy.forward.timers.Timed`). Its parts: `delivery` writes to the app, `sender` sends the attempts, `upload` is
-    the request's body, None if it has none. `decided`: whether anything had to be decided, so that `call` and `sender`
-    exist. `journey`: the course over several upstreams, None if the policy names no other.
+    the request's body, None if it has none. If anything had to be decided (`decided`), `call` and `sender` exist.
+    `journey`: the course over several upstreams, None if the policy names no other.
     """
 
     __slots__ = (
-        "_alarm", "_make_sender", "_scope", "_undecided", "_verdict", "call", "context", "decided", "delivery", "due",
-        "journey", "over", "plan", "sender", "started", "upload",
+        "_alarm", "_make_sender", "_scope", "_undecided", "_verdict", "call", "context", "delivery", "due", "journey",
+        "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
     call: Call
@@ -208,20 +208,17 @@ class Exchange(AttemptOwner):
         if body:
             self.upload = Upload(self.delivery.app, self.context.store, body, done=True)
             first.cursor = len(body)
-        call = self._decide()
-        places, answered = call.so_far.next_attempt.scope.places, first.state is DELIVERING
-        call.flown(self.started, undecided.take_traffic(), places, undecided.choice, answered)
-        self.sender.endpoint = first.origin.label
-        call.sent(1, first.origin.label, first.protocol, self.started)
+        call, endpoint, answered = self._decide(), first.origin.label, first.state is DELIVERING
+        traffic, undecided.traffic = undecided.traffic, None  # from here on the call reports to it
+        actions = call.flown(self.started, endpoint, first.protocol, traffic, undecided.choice, answered)
+        self.sender.endpoint = endpoint
         if self.plan.policy.timeouts.first_byte is not None:
             self._note_sent(first)
         if answered:
             call.head(
                 1, Reply(first.head.status, first.head), first.arrived
             )  # the call's action, to deliver, is done already
-        hedge = call.so_far.expected()
-        if hedge is not None:
-            self.wake_at(hedge.due)
+        self.carry_out(actions, self.started)
         if self.upload is not None and self.upload.overfull:  # the body was sent, and is not kept for another attempt
             self._lose(self.upload)
         return call
@@ -237,9 +234,10 @@ class Exchange(AttemptOwner):
         body = None if self.upload is None else body_of(self.upload, self.journey)
         plan.request.body = body
         call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self.wake_at, elsewhere)
-        keys = self._undecided.take_keys()
-        if keys is not None:
-            call.carry(keys)
+        undecided = self._undecided
+        if undecided.keys is not None:
+            call.carry(undecided.keys)
+            undecided.keys = None  # if the call goes on at another upstream, it gets other credentials there
         if plan.goes_elsewhere:
             call.goes_elsewhere()
         if self.decided:
@@ -607,7 +605,8 @@ class Exchange(AttemptOwner):
         if context.watch.alarms:
             context.watch.remove(self)
         if self._alarm is not None:
-            self._alarm.stop()
+            if self._alarm.at != NEVER:
+                self._alarm.stop()
             self._alarm = None  # breaks a reference cycle
         if delivery.resumer is not None:
             if outcome is not Outcome.CLIENT_GONE:
@@ -632,21 +631,18 @@ class Exchange(AttemptOwner):
             self.plan = self.journey.first  # the call is reported as it came, whichever upstream it ended at
         if not so_far.attempts and so_far.held_by and not delivery.detail:
             delivery.detail = f"{GATES[so_far.held_by]} held it"
-        record = report_of(self.plan, delivery, self.started, now)
-        bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
-        agent = user_agent_of(self.plan)
-        add_call(record, so_far, agent, outcome, delivery.detail, bytes_in, self.sender.endpoint)
+        record = report_of_decided(self.plan, delivery, so_far, outcome, self.started, now)
+        record.bytes_in = (0 if upload is None else upload.size) + (0 if pipe is None else pipe.bytes_in)
+        record.endpoint = self.sender.endpoint
         if given_up or context.app_repeats.given_up:
             body: Iterable[bytes] | None = () if upload is None else upload.replay.whole()
-            look_for_repeat(delivery, self.plan, record, body, given_up, agent or None)
+            look_for_repeat(delivery, self.plan, record, body, given_up, self.plan.request.user_agent or None)
         if upload is not None:
             upload.replay.close()
         self.sender.call_ended(record)
         context.observer.call_ended(record)
         self.flights.clear()
         self._undecided.release()
-        call.forget_alarm()  # breaks a reference cycle between call and exchange
-        self.sender.release()
         delivery.done()
 
     def _end_early(self, answer: Answer) -> None:
@@ -742,8 +738,9 @@ class Exchange(AttemptOwner):
         if self.over:
             return
         if self._alarm is None:
-            self._alarm = Alarm(self.context.loop, self._ring)
-        self._alarm.set(at)
+            self._alarm = Alarm(self.context.loop, self._ring, at)
+        else:
+            self._alarm.set(at)
 
     def _ring(self, now: float) -> None:
         try:
@@ -800,7 +797,9 @@ def _send_dialled(exchange: Exchange, attempt: Attempt, stream: UpstreamStream, 
 def _launch(exchange: Exchange, action: Launch, now: float) -> None:
     """Send the attempt that the action describes."""
     attempt = exchange.sender.launch(action, now)
-    if exchange.upload is not None and attempt.task is not None:
+    if attempt.task is None:
+        exchange.begun(attempt)
+    elif exchange.upload is not None:
         exchange.upload.settle(exchange.flights)
 
 
@@ -829,9 +828,13 @@ def _deliver(exchange: Exchange, action: Deliver, now: float) -> None:
 
 
 def _hold(exchange: Exchange, action: Hold, now: float) -> None:
-    """Keep the answer of the attempt that the action names while the call waits for its next attempt."""
+    """Keep the answer of the attempt that the action names, up to HELD bytes of its body, while the call waits for its
+    next attempt.
+    """
     attempt = exchange.flights[action.attempt]
-    attempt.hold()
+    attempt.state = HOLDING
+    if attempt.kept_size >= HELD and attempt.stream is not None:
+        attempt.stream.pause()
     exchange.sender.avoid(attempt, True)
 
 
@@ -896,7 +899,6 @@ def _fall_back(exchange: Exchange, action: FallBack, now: float) -> None:
     """
     journey, before = exchange.journey, exchange.call
     assert journey is not None  # the journey prepared this upstream
-    before.forget_alarm()
     if exchange._alarm is not None:
         exchange._alarm.stop()
     plan = exchange.plan = journey.go_on(before.so_far.attempts, exchange.upload)

@@ -9,6 +9,7 @@ from proxy.retry.machine cimport Call as Decider
 from proxy.transport.clock cimport monotonic
 from proxy.transport.direct_dial cimport DirectDial
 from proxy.transport.origins cimport Destination, Origin
+from proxy.transport.replay_buffer cimport Replay
 
 
 cdef class AttemptDial(DirectDial):
@@ -25,7 +26,7 @@ cdef class AttemptDial(DirectDial):
 cdef class Sender:
     cdef public AttemptOwner owner
     cdef public Decider call
-    cdef public object replay
+    cdef public Replay replay
     cdef public str endpoint
     cdef public object resumer
     cdef public Context context
@@ -40,11 +41,11 @@ cdef class Sender:
     @cython.locals(destination=Destination, attempt=Attempt, dial=AttemptDial)
     cpdef Attempt launch(self, Launch action, double now)
     cpdef resting(self, Origin origin, double now)
+    @cython.locals(replay=Replay, body=bytes, end=bint)
     cpdef begin(self, Attempt attempt, stream, double now)
     cpdef own_fields(self, Attempt attempt)
     cpdef avoid(self, Attempt attempt, bint origin)
     cpdef call_ended(self, CallRecord record)
-    cpdef release(self)
     cpdef send(self, Attempt attempt, stream, double now)
     cdef list _connections(self)
     @cython.locals(plan=Plan)

@@ -17,6 +17,7 @@ from proxy.forward.resume import CONDITIONS, Resumer
 from proxy.forward.streams import AppStream
 from proxy.observe.call_record import CallRecord
 from proxy.retry.actions import Launch
+from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.machine import Call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
@@ -121,7 +122,9 @@ class Sender:
         self._avoided = ()
 
     def launch(self, action: Launch, now: float) -> Attempt:
-        """Send an attempt: now if there is an idle connection, else as soon as one is open."""
+        """Send an attempt: now if there is an idle connection, so that it has no `task`, else as soon as one is open,
+        when the owner is told (`begun`).
+        """
         number, endpoint = action.attempt, action.endpoint
         destination, flights = self.plan.destination, self.owner.flights
         if endpoint is None:
@@ -147,7 +150,7 @@ class Sender:
                 opening = partial(self.open, origin, fresh=action.fresh, alone=action.alone)
                 attempt.task = self.context.loop.create_task(dial.wait(opening))
         else:
-            self.send(attempt, stream, now)
+            self.begin(attempt, stream, now)
         return attempt
 
     def send(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
@@ -169,10 +172,6 @@ class Sender:
         if origin:
             self._failed += (attempt.origin,)
 
-    def release(self) -> None:
-        """Forget the owner: the call is over."""
-        self.owner = _NO_OWNER
-
     # -- overridden for tunnels and traced calls ------------------------------------------------------------------
 
     #: Whether `open` opens connections as calls use them, so that a `DirectDial` may do it.
@@ -185,7 +184,8 @@ class Sender:
         stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
         if stream is None:
             not_on = self._connections() if origin.way.http2 else ()
-            stream = self.context.pool.lease(origin, now, self.call.so_far.is_idempotent(), not_on)
+            idempotent = self.plan.request.method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
+            stream = self.context.pool.lease(origin, now, idempotent, not_on)
         return stream
 
     async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
@@ -203,7 +203,20 @@ class Sender:
         """Send this attempt's request on `stream`, with as much of its body as has come."""
         attempt.stream = stream  # set first: dropping the attempt must release it even if writing fails
         self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
-        attempt.send(stream, self._request_for(attempt, stream, now), self.replay, now)
+        prepared, replay = self._request_for(attempt, stream, now), self.replay
+        attempt.replay = replay
+        if replay is None:
+            stream.send(attempt, prepared, b"", True, None)
+            attempt.sent_at = now
+            return
+        body = replay.read(0)
+        attempt.cursor = len(body)
+        end = replay.done and attempt.cursor == replay.end
+        stream.send(attempt, prepared, body, end, replay.trailers if end else None)
+        if end:
+            attempt.sent_at = now
+        else:
+            attempt.pump()
 
     def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
         """Return the lower-case names of the fields to leave out of an attempt's head, and the lines to add to it,
@@ -212,9 +225,10 @@ class Sender:
         return _NO_NAMES, b""
 
     def call_ended(self, record: CallRecord) -> None:
-        """Do nothing with the record of the call, which is over and will be reported next. The sender of a traced call
-        adds its trace to the record and makes its spans from it.
+        """Forget the owner: the call is over, and its record will be reported next. The sender of a traced call adds
+        its trace to the record and makes its spans from it.
         """
+        self.owner = _NO_OWNER
 
     # -- one sending ----------------------------------------------------------------------------------------------
 

@@ -33,11 +33,13 @@ class Alarm:
 
     __slots__ = ("_handle", "_loop", "_ring", "at")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[float], None]) -> None:
+    at: float
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[float], None], at: float) -> None:
         self._loop = loop
         self._ring = ring
         self._handle: asyncio.TimerHandle | None = None
-        self.at = _NEVER
+        self.set(at)
 
     def set(self, at: float) -> None:
         """Set the alarm to this time, instead of the one set before. An alarm that is due already is left as it is if
@@ -197,8 +199,9 @@ class Watch:
     def _alarm(self, call: Timed) -> None:
         alarm = self.alarms.get(call)
         if alarm is None:
-            alarm = self.alarms[call] = Alarm(self._loop, partial(self._ring, call))
-        alarm.set(call.due)
+            self.alarms[call] = Alarm(self._loop, partial(self._ring, call), call.due)
+        else:
+            alarm.set(call.due)
 
     def _ring(self, call: Timed, now: float) -> None:
         self.alarms.pop(call, None)

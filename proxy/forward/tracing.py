@@ -55,6 +55,7 @@ class TracedSender(Sender):
         """Add the trace to the call's record, and make the spans of the call's attempts."""
         record.course.trace = self._trace.shown(record.history)
         self._tracer.traced(record, self._trace)
+        super().call_ended(record)
 
 
 def traced_sender(tracer: Tracer, *parts: Any) -> TracedSender:

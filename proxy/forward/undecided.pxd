@@ -44,6 +44,4 @@ cdef class Undecided:
     cdef answered_well(self, Plan plan, double started, double now)
     @cython.locals(context=Context, first=Attempt, bucket=Bucket, lane=ScopeState, record=CallRecord)
     cdef succeeded(self, Plan plan, Delivery delivery, double started, double now, bint looked)
-    cdef Traffic take_traffic(self)
-    cdef take_keys(self)
     cdef release(self)

@@ -200,20 +200,6 @@ class Undecided:
             look_for_repeat(delivery, plan, record, (self.body,) if self.body else (), False)
         context.observer.call_ended(record)
 
-    def take_traffic(self) -> Traffic | None:
-        """Return the count of attempts under way that includes this attempt, None if there is none, and keep it no
-        longer: the call now has a `Call`, which reports the attempt's end to that count.
-        """
-        traffic, self.traffic = self.traffic, None
-        return traffic
-
-    def take_keys(self) -> CallKeys[ScopeState] | None:
-        """Return the choice of the call's credential, None if there is none, and keep it no longer: the call now has a
-        `Call`, which keeps it. If the call goes on at another upstream, it gets other credentials there.
-        """
-        keys, self.keys = self.keys, None
-        return keys
-
     def release(self) -> None:
         """Forget the attempt and its body: the call now has a `Call` that decides, and a `Sender` that has its
         attempts.

@@ -302,7 +302,6 @@ class Driver:
     def _do_fall_back(self, action: act.FallBack) -> None:
         """Continue the call at another upstream."""
         before = self.call
-        before.forget_alarm()
         self._alarm = None
         self.call = self.call_elsewhere(action.entry)
         self._then(self.call.go_on(before, self.clock.now))

@@ -1,7 +1,5 @@
 cimport cython
 
-from proxy.retry.facts cimport Failure, Reply
-
 
 @cython.no_gc  # texts and numbers: there is no cycle
 cdef class AttemptRecord:
@@ -33,5 +31,4 @@ cdef class AttemptRecord:
     cdef public bint aside
     cdef public object range
 
-    cpdef judge(self, Failure failure, Reply reply)
     cpdef record_fault(self, fault)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.retry.facts import Class, Failure, Fault, FaultKind, Outcome, Reply
+from proxy.retry.facts import Class, Fault, FaultKind, Outcome
 
 #: The decision on the last attempt at an upstream, if the call goes on at another upstream.
 FELL_BACK = "fell back"
@@ -92,17 +92,6 @@ class AttemptRecord:
         self.key_why = key_why
         self.aside = aside
         self.range = range
-
-    def judge(self, failure: Failure, reply: Reply | None) -> None:
-        """Record how this failed attempt was judged: its class and its pushback. `reply`: the attempt's answer; if a
-        fault ended the attempt it is not used.
-        """
-        self.status, self.cls, self.because = failure.status, failure.verdict.cls, failure.verdict.because
-        self.pushback, self.pushback_delay = failure.pushback.source, failure.pushback.delay
-        if failure.fault is not None:
-            self.record_fault(failure.fault)
-        elif reply is not None:
-            self.grpc_status = reply.grpc_status
 
     def record_fault(self, fault: Fault) -> None:
         """Record the fault that the attempt ended with."""

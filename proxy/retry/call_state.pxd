@@ -1,11 +1,10 @@
 cimport cython
 
 from proxy.retry.attempt_record cimport AttemptRecord
-from proxy.retry.call_history cimport record_of
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.states cimport Flight, Flying, Next
-from proxy.retry.value_bases cimport PolicyBase
+from proxy.retry.value_bases cimport PolicyBase, PushbackBase, VerdictBase
 
 
 cdef class CallState:
@@ -42,4 +41,5 @@ cdef class CallState:
     cpdef tuple keep(self, Failure failure)
     cpdef tuple discard(self)
     cpdef plan_no_more(self, double now)
+    @cython.locals(verdict=VerdictBase, pushback=PushbackBase)
     cpdef AttemptRecord note(self, Flight flight, double now, decision, Failure failure=*, Reply reply=*)

@@ -10,11 +10,10 @@ from typing import Any
 
 from proxy.retry.actions import Actions, Cancel, Discard, Hold
 from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.call_history import record_of
 from proxy.retry.classification import read_by
 from proxy.retry.dialect import StreamEnds
 from proxy.retry.event_stream import is_event_stream
-from proxy.retry.facts import IDEMPOTENT_METHODS, Failure, Outcome, Reply, Request, forwarded
+from proxy.retry.facts import IDEMPOTENT_METHODS, Class, Failure, Outcome, Reply, Request, forwarded
 from proxy.retry.fallback import Fallbacks
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.policy import Policy
@@ -23,6 +22,8 @@ from proxy.retry.states import Done, Flight, Flying, New, Next, State
 from proxy.retry.stream_ends import ends_of
 
 _NEW = New()
+#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
+_SUCCESS_CLASS = Class.SUCCESS
 
 
 class CallState:
@@ -86,16 +87,6 @@ class CallState:
     def outcome(self) -> Outcome | None:
         """The outcome of the call; None while it lasts."""
         return self.state.outcome if isinstance(self.state, Done) else None
-
-    @property
-    def sent_by(self) -> str:
-        """The protocol of the delivered answer's attempt, if the call made no other attempt; else ""."""
-        return self.delivered.protocol if self.delivered is not None and self.attempts == 1 else ""
-
-    @property
-    def app_retry(self) -> bool:
-        """Whether this call is a retry that the app itself makes of an earlier call."""
-        return self.hints is not NO_HINTS and self.hints.retries_itself
 
     @property
     def held_by(self) -> str:
@@ -235,7 +226,29 @@ class CallState:
         """Record the end of an attempt, and the decision after it. `failure`: how it failed, None if it did not;
         `reply`: the last answer that was judged, which is the attempt's own unless a fault ended the attempt.
         """
-        record = record_of(flight, now, decision, failure, reply)
+        record = AttemptRecord(flight.attempt, flight.since, now)
+        record.decision = decision
+        if flight.payment is not None:
+            record.price = flight.payment.price or 0.0
+        record.endpoint, record.protocol = flight.sent_to, flight.protocol
+        if flight.key is not None:
+            record.key, record.key_why, record.aside = flight.key, flight.key_why, flight.aside
+        if flight.body_wait is not None:
+            record.first_byte = flight.body_wait.seconds(flight.since)
+        if flight.range:
+            record.range = flight.range
+        if flight.held:
+            record.held, record.held_by = flight.held, flight.held_by
+        if failure is not None:
+            verdict, pushback = failure.verdict, failure.pushback
+            record.status, record.cls, record.because = failure.status, verdict.cls, verdict.because
+            record.pushback, record.pushback_delay = pushback.source, pushback.delay
+            if failure.fault is not None:
+                record.record_fault(failure.fault)
+            elif reply is not None and not reply.plain:
+                record.grpc_status = reply.grpc_status
+        elif reply is not None and decision == "delivered":
+            record.status, record.cls = reply.status, _SUCCESS_CLASS
         self.history = (*self.history, record)
         if self.fallbacks is not None and self.fallbacks.has_gone:
             record.upstream, record.route = self.policy.upstream, self.policy.route

@@ -22,11 +22,16 @@ _DONE_WELL, _FINISH_WELL = _DONE[_SUCCESS], _FINISH[_SUCCESS]
 
 
 def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
-    """End the call with this outcome, and give back everything that it still holds."""
+    """End the call with this outcome, and give back everything that it still holds. The driver, which the call knows by
+    its alarm, can be freed from then on.
+    """
     call.state = _DONE_WELL if outcome is _SUCCESS else _DONE[outcome]
     next_attempt, delivered = call.next_attempt, call.delivered
     if next_attempt.admission is not None or next_attempt.payment is not None:
         next_attempt.finish(now)
+    next_attempt.alarm = None
+    if next_attempt.admission is not None:
+        next_attempt.admission.alarm = None
     if delivered is not None and delivered.payment is not None:
         delivered.payment.land(now)
     return _FINISH_WELL if outcome is _SUCCESS else _FINISH[outcome]

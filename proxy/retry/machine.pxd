@@ -25,11 +25,10 @@ cdef class Call:
     cdef public SequentialFlow _flow
     cdef public TransparentRetry _transparent
 
-    cpdef forget_alarm(self)
     @cython.locals(call=CallState, next_attempt=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
-    @cython.locals(call=CallState, flight=Flight)
-    cpdef flown(self, double since, Traffic traffic, places, choice=*, bint answered=*)
+    @cython.locals(call=CallState, flight=Flight, next_attempt=NextAttempt, planned=Next)
+    cpdef tuple flown(self, double since, str endpoint, str protocol, Traffic traffic, choice=*, bint answered=*)
     @cython.locals(flight=Flight)
     cpdef tuple sent(self, long attempt, endpoint, protocol, double now)
     @cython.locals(call=CallState)

@@ -37,7 +37,6 @@ from proxy.retry.broken_answers import may_be_kept, may_break, may_follow_head
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault, names
-from proxy.retry.concurrency import Places
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish, take_back
 from proxy.retry.endpoints import Choice
@@ -183,12 +182,6 @@ class Call:
         if flight is not None and flight.payment is not None:
             settle_delivered(self.so_far.next_attempt, flight.payment, usage, now)
 
-    def forget_alarm(self) -> None:
-        """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
-        be freed.
-        """
-        self.so_far.next_attempt.forget_alarm()
-
     # -- events -----------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Actions:
@@ -224,17 +217,18 @@ class Call:
     def flown(
         self,
         since: float,
+        endpoint: str,
+        protocol: str,
         traffic: Traffic | None,
-        places: Places | None,
         choice: Choice | None = None,
         answered: bool = False,
-    ) -> None:
+    ) -> Actions:
         """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
-        has been in flight since `since`. `traffic`: the count of the endpoint's attempts that still has this one as
-        under way, so that its end has to be reported to the governor; None if the end was reported. `places`: the
-        concurrency limit under which the attempt holds a place, None for none. `choice`: the only endpoint, as it was
-        chosen, None if no circuit breaker was asked. `answered`: the head of the attempt's answer was reported to
-        everything that learns from it.
+        has been in flight since `since`, sent to the endpoint labelled `endpoint` by this protocol ("" until there is a
+        connection), and holds a place under the concurrency limit, if there is one. `traffic`: the count of the
+        endpoint's attempts that still has this one as under way, so that its end has to be reported to the governor;
+        None if the end was reported. `choice`: the only endpoint, as it was chosen, None if no circuit breaker was
+        asked. `answered`: the head of the attempt's answer was reported to everything that learns from it.
         """
         call = self.so_far
         if call.policy.timeouts.total is not None:
@@ -245,8 +239,8 @@ class Call:
         next_attempt = call.next_attempt
         next_attempt.governs = call.policy.mode != "off"
         next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
-        flight, keys = Flight(1, since), next_attempt.keys
-        flight.traffic = traffic
+        flight, keys, places = Flight(1, since), next_attempt.keys, next_attempt.scope.places
+        flight.traffic, flight.sent_to, flight.protocol = traffic, endpoint, protocol
         flight.reported = answered
         if next_attempt.picker is not None:
             flight.endpoint = 0
@@ -260,7 +254,10 @@ class Call:
             flight.key, flight.key_why = keys.key, keys.why
         state = call.state = Flying({1: flight})
         if self._flow is HEDGED:
-            state.planned = HEDGED.hedges(call).after_launch(call, since)
+            planned = state.planned = HEDGED.hedges(call).after_launch(call, since)
+            if planned is not None:
+                return (WakeAt(planned.due),)
+        return ()
 
     def sent(self, attempt: int, endpoint: str, protocol: str, now: float) -> Actions:
         """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a

@@ -44,7 +44,6 @@ cdef class NextAttempt:
     cdef bint _may_wait_ahead(self) except -1
     @cython.locals(caller=Caller)
     cpdef forget_gates(self)
-    cpdef forget_alarm(self)
     cpdef bint another_at_once(self, Failure failure, double now) except -1
     cpdef str endpoint_of(self, Flight flight)
     cpdef replace_lost_key(self, double now)

@@ -455,11 +455,3 @@ class NextAttempt:
         elif no is Outcome.OVERLOADED:
             left = 1.0
         return left, None
-
-    def forget_alarm(self) -> None:
-        """Drop the reference to the driver's alarm function, so that the driver, which has finished with this call, can
-        be freed.
-        """
-        self.alarm = None
-        if self.admission is not None:
-            self.admission.alarm = None

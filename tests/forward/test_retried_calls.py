@@ -211,9 +211,9 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
     class RecordingCall(Call):
         """Notes when a call began without being decided on."""
 
-        def flown(self, since: float, *facts: Any) -> None:
+        def flown(self, since: float, *facts: Any) -> Actions:
             began.append(since)
-            super().flown(since, *facts)
+            return super().flown(since, *facts)
 
     monkeypatch.setattr(exchange, "Call", RecordingCall)
     seen = await played(case)

@@ -540,11 +540,11 @@ def spent(driver: Watched, spec: QuotaSpec) -> float:
     assert call is not None
     prices = {record.attempt: record.price for record in call.so_far.history if record.attempt > 1}
     assert len(prices) == max(0, call.so_far.attempts - 1)
-    charge = spec.retry_cost if call.so_far.app_retry else 0.0
+    charge = spec.retry_cost if call.so_far.hints.retries_itself else 0.0
     total = sum(prices.values()) + charge
     if driver.outcome is not Outcome.SUCCESS:
         return total
-    if call.so_far.app_retry and not prices:
+    if call.so_far.hints.retries_itself and not prices:
         return total - charge
     if spec.flat_refund or not prices:
         return total - spec.success_refund

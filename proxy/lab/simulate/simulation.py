@@ -329,7 +329,6 @@ class _Run:
             played.succeeded[int(began)] += 1
             if played.by_app:
                 played.by_app[driver.app].seconds.append(self.clock.now - began)
-        driver.call.forget_alarm()  # else call and driver would keep each other until the collector comes
         del driver.call
         self._open -= 1
         self._end_fleet()
