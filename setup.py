@@ -58,7 +58,6 @@ MODULES = [
     "proxy.retry.attempt_record",
     "proxy.retry.backoff",
     "proxy.retry.buckets",
-    "proxy.retry.call_history",
     "proxy.retry.call_state",
     "proxy.retry.caller",
     "proxy.retry.classification",
