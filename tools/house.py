@@ -35,7 +35,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "Attempt": (22, 22),
     "Connection": (31, 28),
     "Driver": (37, 24),
-    "Governor": (65, 19),
     "Limit": (30, 31),
     "Plan": (13, 25),
     "Registry": (36, 24),

@@ -110,7 +110,7 @@ def _credentials(upstream: Upstream, registry: Registry, now: float, held: Seque
         Credential(
             key,
             max(0.0, roster.aside_until(digest) - now),
-            max((governor.left_of(group, endpoints, now) for governor in held), default=0.0),
+            max((governor.lanes.left_of(group, endpoints, now) for governor in held), default=0.0),
         )
         for key, (digest, group) in enumerate(zip(digests, groups, strict=True), 1)
     ]

@@ -73,7 +73,7 @@ def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Itera
     """
     for upstream, scope, governor in governors:
         is_seen = governor.holds(now) or governor.ahead is not None or scope.endswith(OBSERVED)
-        for lane in governor.lanes() if is_seen else ():
+        for lane in governor.all_lanes() if is_seen else ():
             seen = _seen(upstream, scope, lane, now)
             if seen.held or seen.is_out or seen.has_limit or seen.left:
                 yield seen
@@ -84,7 +84,7 @@ def causes(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterat
     upstream and scope value.
     """
     for upstream, scope, governor in governors:
-        for lane in governor.lanes():
+        for lane in governor.all_lanes():
             if lane.queue and not scope.endswith(OBSERVED):
                 yield upstream, _cause(lane, now), lane
 

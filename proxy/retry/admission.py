@@ -290,7 +290,7 @@ class Admission:
             return False
         if self.app is None:
             return True
-        lanes = [lane for lane in self.scope.governor.lanes() if not lane.is_ahead]
+        lanes = [lane for lane in self.scope.governor.all_lanes() if not lane.is_ahead]
         newest = newest_below({each: came for lane in lanes for each, came in lane.queue.calls.items()}, self.app.rank)
         if not isinstance(newest, Admission):
             return True

@@ -6,6 +6,7 @@ from proxy.retry.ending cimport AttemptEnding, ending_of
 from proxy.retry.facts cimport Failure
 from proxy.retry.governor cimport Governor
 from proxy.retry.next_attempt cimport NextAttempt
+from proxy.retry.route_names cimport RouteNames
 from proxy.retry.call_state cimport CallState
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
@@ -20,6 +21,8 @@ cpdef report_success(NextAttempt next_attempt, bint is_first, double now)
 @cython.locals(scope=ScopeState)
 cpdef learn(NextAttempt next_attempt, bint throttled, double now)
 cpdef report_to_endpoint(NextAttempt next_attempt, Flight flight, Failure failure, double now)
+@cython.locals(names=RouteNames)
 cpdef report_to_governor(NextAttempt next_attempt, Failure failure, Flight flight, double now, bint again)
+@cython.locals(names=RouteNames, endpoint=str, free=bint)
 cpdef report_answer(NextAttempt next_attempt, Flying state, Flight flight, double now)
 cdef bint _fails_again(CallState call, Failure failure) except -1

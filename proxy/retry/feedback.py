@@ -129,16 +129,19 @@ def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now:
     traffic = flight.traffic
     if traffic is not None:
         flight.traffic = None
-        governor = next_attempt.scope.governor
-        is_free = next_attempt.admission is None and not governor.holds(now)
-        if traffic.went_well(now) or not is_free:
-            endpoint = next_attempt.endpoint_of(flight)
-            if is_free:
-                governor.answered_freely(next_attempt.names(), endpoint, flight.since, now)
-            else:
-                caller = next_attempt.caller()
-                caller.endpoint = endpoint
-                governor.answered_well(flight, caller, flight.since, now)
+        governor, free = next_attempt.scope.governor, next_attempt.admission is None
+        endpoint = "" if next_attempt.picker is None else next_attempt.endpoint_of(flight)
+        if traffic.went_well(now):
+            names = next_attempt.names
+            if names is None:
+                names = next_attempt.learn_names()
+            free = free and governor.answered_freely(names, endpoint, flight.since, now)
+        else:
+            free = free and not governor.holds(now)
+        if not free:
+            caller = next_attempt.caller()
+            caller.endpoint = endpoint
+            governor.answered_well(flight, caller, flight.since, now)
     if next_attempt.picker is not None and flight.endpoint is not None:
         next_attempt.picker.endpoints.reached(flight.endpoint)
         next_attempt.picker.report_to_breaker(flight, ill=False, now=now)
@@ -151,17 +154,21 @@ def report_to_governor(
     an earlier attempt of its call. `next_attempt` has the governor. Returns the name of the lane whose cooldown began
     with this failure, or None.
     """
-    governor, caller, traffic = next_attempt.scope.governor, next_attempt.caller(), flight.traffic
+    governor, traffic = next_attempt.scope.governor, flight.traffic
     assert traffic is not None  # the attempt is reported once
-    caller.endpoint = next_attempt.endpoint_of(flight)
     flight.traffic = None
     traffic.failed()
+    ending = ending_of(failure)
+    names = next_attempt.plain_names() if failure.pushback.cooldown is None else None
+    if names is not None and governor.failed_freely(flight, names, ending, flight.since, now):
+        return None
+    caller = next_attempt.caller()
+    caller.endpoint = next_attempt.endpoint_of(flight)
     status = failure.status
     rules = next_attempt.policy.pushback
     seconds = min(failure.pushback.cooldown or 0.0, rules.max_delay)
     may_cool = caller.cools or next_attempt.policy.mode == "observe"  # which has no cooldown, but would have one
     cools = may_cool and seconds > 0 and status is not None and rules.cooldown != "off"
-    ending = ending_of(failure)
     governor.failed(flight, caller, ending, flight.since, now, again=again, cools=cools)
     if not cools or not caller.cools or status is None:
         return None
@@ -178,7 +185,7 @@ def report_resent(next_attempt: NextAttempt, flight: Flight, now: float) -> None
     """
     governor = next_attempt.scope.governor
     if flight.traffic is not None and governor.holds(now) and flight not in governor:
-        lane = governor.lane(next_attempt.endpoint_of(flight))
+        lane = governor.lanes.of_endpoint(next_attempt.endpoint_of(flight))
         if lane.limit.is_on:
             lane.free_place(flight, flight.since, now)
 

@@ -3,7 +3,7 @@
 Contract, section 14: such attempts count only for their route and method, so that one path that always answers 503 (a
 poll, say) does not cause the calls to others to be held. (choice) A poll has a path of its own, but seldom a route of
 its own. So if the attempts that fail in a row are all of one path, that path has an outage, as far as
-`proxy.retry.usual_times.timed_route` tells paths apart; if they are of several paths, their route and method have one.
+`proxy.retry.route_names.timed_route` tells paths apart; if they are of several paths, their route and method have one.
 """
 
 from __future__ import annotations

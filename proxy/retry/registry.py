@@ -229,7 +229,7 @@ class Registry:
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
         """The (upstream, scope value, seconds left) of every cooldown in force."""
         for (upstream, value), (governor, _) in list(self._places.items()):
-            left = governor.seconds_left(now)
+            left = governor.lanes.seconds_left(now)
             if left > 0:
                 yield upstream, value, left
 
@@ -238,7 +238,7 @@ class Registry:
         holds.
         """
         for (upstream, _), (governor, _) in list(self._places.items()):
-            if governor.seconds_left(now) > 0:
+            if governor.lanes.seconds_left(now) > 0:
                 yield upstream, governor
 
     def settle(self, upstream: str, value: str, now: float) -> bool:
@@ -246,7 +246,7 @@ class Registry:
         any more, which is otherwise noticed only when a call comes. Returns whether any is left.
         """
         found = self._places.get((upstream, value))
-        return found is not None and found[0].settle(now)
+        return found is not None and found[0].lanes.settle(now)
 
     def governors(self) -> Iterator[tuple[str, str, Governor]]:
         """The (upstream, scope value, governor) of every scope."""
@@ -469,7 +469,7 @@ class Registry:
         if key not in self._places:
             governor = self._factory.governor(*key)
             if self.weather_changed is not None:
-                governor.watch = WeatherWatch(upstream, value, self.weather_changed)
+                governor.lanes.watch = WeatherWatch(upstream, value, self.weather_changed)
             governor.holds_none = self._holds_none or value.endswith(OBSERVED)
             _keep(self._places, key, (governor, self._factory.seen(*key)))
         return self._places[key]

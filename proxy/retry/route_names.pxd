@@ -3,7 +3,6 @@
 cimport cython
 
 from proxy.retry.facts cimport Request
-from proxy.retry.usual_times cimport timed_route
 
 
 cdef dict _NAMES
@@ -22,3 +21,7 @@ cdef class RouteNames:
 cpdef RouteNames names_of(str route, Request request)
 
 cpdef bytes group_of(str what)
+
+
+@cython.locals(path=str, method=str, end=Py_ssize_t, second=Py_ssize_t, third=Py_ssize_t)
+cpdef str timed_route(str route, Request request)

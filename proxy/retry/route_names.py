@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from proxy.retry.facts import Request
-from proxy.retry.usual_times import timed_route
 
 #: The beginning of the name of a route's callers.
 ROUTE = b"route "
@@ -14,7 +13,7 @@ _MOST = 256
 
 class RouteNames:
     """The names of the calls of one route and method which share the path's beginning. `route`: the route's label;
-    `timed`: the key among the usual times of answers (`proxy.retry.usual_times`); `lost`: the group of callers for an
+    `timed`: the key among the usual times of answers (`timed_route`); `lost`: the group of callers for an
     outage of the route and method (for gRPC: of the gRPC method); `has_path`: an outage can concern the path alone,
     since the requests have one, and are no gRPC calls.
     """
@@ -56,3 +55,17 @@ def group_of(what: str) -> bytes:
     path.
     """
     return ROUTE + what.encode("utf-8", "surrogateescape")
+
+
+def timed_route(route: str, request: Request) -> str:
+    """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole
+    path, which is the method.
+    """
+    path, method = request.path, request.method
+    end = path.find("?")
+    if method != "POST" or not request.is_grpc:  # gRPC over HTTP/2, "Requests": Method -> ":method POST"
+        second = path.find("/", 1)
+        third = -1 if second < 0 else path.find("/", second + 1)
+        if third >= 0 and (end < 0 or third < end):
+            end = third
+    return f"{route} {method} {path if end < 0 else path[:end]}"

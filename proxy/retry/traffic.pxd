@@ -13,7 +13,7 @@ cdef class Traffic:
 
     @cython.locals(ended=cython.longlong)
     cpdef bint went_well(self, double now) except -1
-    cpdef measure(self, double now)
+    cpdef bint measure(self, double now) except -1
     cpdef skip(self, double now)
     cpdef failed(self)
     cpdef dropped(self)

@@ -37,24 +37,18 @@ class Traffic:
         self.answered_at = now
         return self.is_watched or ended & 15 == 0 or now >= self.note_at
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether the time of the latest answer is to be measured for the usual times: that of every sixteenth answer
-        is (contract, section 14) and, while `is_watched`, that of each.
-        """
-        return self.is_watched or self.ended & 15 == 0
-
-    def measure(self, now: float) -> None:
+    def measure(self, now: float) -> bool:
         """Measure the rate of attempts again, unless that was done within the last second. Called only while all is
-        well.
+        well. Returns whether the time of the latest answer is to be measured for the usual times: that of every
+        sixteenth answer is (contract, section 14) and, while `is_watched`, that of each.
         """
         seconds = now - self._rated_at
-        if seconds < _RATED_EVERY:
-            return
-        if seconds <= _RATED_OVER:
-            rate = (self.ended - self._rated) / seconds
-            self.rate += (rate - self.rate) * seconds / _RATED_OVER if self.rate else rate
-        self._rated, self._rated_at = self.ended, now
+        if seconds >= _RATED_EVERY:
+            if seconds <= _RATED_OVER:
+                rate = (self.ended - self._rated) / seconds
+                self.rate += (rate - self.rate) * seconds / _RATED_OVER if self.rate else rate
+            self._rated, self._rated_at = self.ended, now
+        return self.is_watched or self.ended & 15 == 0
 
     def skip(self, now: float) -> None:
         """Leave the attempts that have ended since the last measurement out of the rate: calls were held."""

@@ -2,8 +2,6 @@
 
 cimport cython
 
-from proxy.retry.facts cimport Request
-
 
 cdef double _NEVER
 cdef double _SHARE
@@ -30,7 +28,7 @@ cdef class UsualTimes:
     @cython.locals(first=dict, key=str, known=RouteTime)
     cpdef _learn_first(self, str route, double seconds, double now)
     @cython.locals(known=RouteTime)
-    cpdef bint note(self, str route, double now) except -1
+    cpdef bint answered(self, str route, double seconds, double now, bint timed) except -1
     @cython.locals(known=RouteTime)
     cpdef double of(self, str route) except -1
     @cython.locals(known=RouteTime)
@@ -38,7 +36,3 @@ cdef class UsualTimes:
 
 
 cpdef str _method_of(str route)
-
-
-@cython.locals(path=str, method=str, end=Py_ssize_t, second=Py_ssize_t, third=Py_ssize_t)
-cpdef str timed_route(str route, Request request)

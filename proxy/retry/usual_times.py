@@ -12,8 +12,6 @@ route is therefore a new one, it is known how long answers take.
 
 from __future__ import annotations
 
-from proxy.retry.facts import Request
-
 _NEVER = float("inf")
 
 #: The most routes of one scope whose times are kept apart, and the most routes and methods whose first answers are.
@@ -64,6 +62,17 @@ class UsualTimes:
         self._of: dict[str, RouteTime] = {}
         self._first: dict[str, RouteTime] = {}  # of the first answers of routes, by route and method, and of all
 
+    def answered(self, route: str, seconds: float, now: float, timed: bool) -> bool:
+        """Note that an answer of this route came, after so many seconds, while all was well. Its time is taken in if it
+        is to be measured (`timed`), or if no answer of the route has been measured yet. Returns whether it was.
+        """
+        known = None if timed else self._of.get(route)
+        if known is not None:
+            known.last = now
+            return False
+        self.learn(route, seconds, now)
+        return True
+
     def learn(self, route: str, seconds: float, now: float) -> None:
         """Take in the time of one answer of this route, which came after so many seconds while all was well."""
         self.count += 1
@@ -88,16 +97,6 @@ class UsualTimes:
                 known.learn(seconds, now)
             elif len(first) < _MOST_FIRST:
                 first[key] = RouteTime(seconds, now)
-
-    def note(self, route: str, now: float) -> bool:
-        """Note that an answer of this route came, without measuring its time. Returns False, and notes nothing, if no
-        answer of the route has been measured yet.
-        """
-        known = self._of.get(route)
-        if known is None:
-            return False
-        known.last = now
-        return True
 
     def of_alone(self, route: str) -> float:
         """The usual time of this route in seconds; 0 before KNOWN of its answers came, whatever is known of others."""
@@ -131,19 +130,7 @@ class UsualTimes:
 
 
 def _method_of(route: str) -> str:
-    """The part of a route's key (`timed_route`) that is before the path: the route's name and the method."""
-    return route[: route.rfind(" ") + 1]
-
-
-def timed_route(route: str, request: Request) -> str:
-    """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole
-    path, which is the method.
+    """The part of a route's key (`proxy.retry.route_names.timed_route`) that is before the path: the route's name and
+    the method.
     """
-    path, method = request.path, request.method
-    end = path.find("?")
-    if method != "POST" or not request.is_grpc:  # gRPC over HTTP/2, "Requests": Method -> ":method POST"
-        second = path.find("/", 1)
-        third = -1 if second < 0 else path.find("/", second + 1)
-        if third >= 0 and (end < 0 or third < end):
-            end = third
-    return f"{route} {method} {path if end < 0 else path[:end]}"
+    return route[: route.rfind(" ") + 1]

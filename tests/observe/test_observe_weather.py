@@ -122,7 +122,7 @@ def test_what_workers_know_is_added_up() -> None:
 def test_a_governor_that_holds_no_call_has_no_weather() -> None:
     governor = Governor()
     assert list(weather([("u", "h", governor)], 1.0)) == []
-    governor.lane("").start(5.0, 503, 1.0, 1.0)
+    governor.lanes.of_endpoint("").start(5.0, 503, 1.0, 1.0)
     assert list(weather([("u", "h", governor)], 2.0)) == []  # a cooldown that no call meets is shown elsewhere
 
 

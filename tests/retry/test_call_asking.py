@@ -477,7 +477,7 @@ def test_who_starts_a_cooldown_says_so() -> None:
     class Announcing(Factory):
         def governor(self, upstream: str, value: str) -> Governor:
             made = super().governor(upstream, value)
-            made.join(Telling())
+            made.lanes.join(Telling())
             return made
 
     policy = replace(POLICY, bucket=None)

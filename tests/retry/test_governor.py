@@ -112,7 +112,7 @@ def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_el
     request = Request("GET", "u.example", "/")
     caller = Caller(request, request.fields, "")
     caller.limits = caller.outages = True
-    governor.lane("out:80").begin_outage(1.0, 0.9, 5, 0.5)
+    governor.lanes.of_endpoint("out:80").begin_outage(1.0, 0.9, 5, 0.5)
     assert governor.wait_at(waiter, caller, "out:80", 1.05) >= 1e9  # the first probe waits for 100 ms
     assert governor.wait_at(waiter, caller, "out:80", 1.1) == 0.1
     governor.move(waiter, caller, "out:80", 1.1)
@@ -120,14 +120,14 @@ def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_el
     governor.sent(waiter, attempt, 1.1)
     assert governor.is_probe(attempt)
     assert governor.wait_at(Waiting(), caller, "out:80", 1.2) >= 1e9  # one probe at a time
-    assert governor.probe_lost(attempt, governor.first, 1.3)
+    assert governor.losses.probe_lost(attempt, governor._in[attempt], governor.first, 1.3)
     assert governor.wait_at(Waiting(), caller, "out:80", 1.4) >= 1e9
     assert governor.wait_at(Waiting(), caller, "out:80", 1.5) == 0.1
 
 
 def test_the_end_of_one_endpoints_outage_lets_the_others_be_probed_soon() -> None:
     governor, request = Governor(), Request("GET", "u.example", "/")
-    lanes = [governor.lane(endpoint) for endpoint in ("a:80", "b:80")]
+    lanes = [governor.lanes.of_endpoint(endpoint) for endpoint in ("a:80", "b:80")]
     for lane in lanes:
         lane.begin_outage(1.0, 0.9, 5, 0.5)
         for number in range(8):
@@ -146,7 +146,7 @@ def test_calls_are_spread_over_endpoints_that_are_out_together() -> None:
     governor, waiters = Governor(), [Waiting() for _ in range(9)]
     request = Request("GET", "u.example", "/")
     for endpoint in ("a:80", "b:80"):
-        governor.lane(endpoint).begin_outage(1.0, 0.9, 5, 0.5)
+        governor.lanes.of_endpoint(endpoint).begin_outage(1.0, 0.9, 5, 0.5)
     for waiter in waiters:
         caller = Caller(request, request.fields, "")
         caller.limits = caller.outages = True
@@ -156,7 +156,7 @@ def test_calls_are_spread_over_endpoints_that_are_out_together() -> None:
         assert min(("a:80", "b:80"), key=lambda each: governor.wait_at(waiter, caller, each, 1.06)) == endpoint, (
             "a call that waits keeps its place"
         )
-    assert [len(governor.lane(endpoint).queue) for endpoint in ("a:80", "b:80")] == [5, 4]
+    assert [len(governor.lanes.of_endpoint(endpoint).queue) for endpoint in ("a:80", "b:80")] == [5, 4]
 
 
 def test_a_limit_that_ends_while_another_endpoint_is_chosen_holds_nothing_any_more() -> None:
@@ -164,7 +164,7 @@ def test_a_limit_that_ends_while_another_endpoint_is_chosen_holds_nothing_any_mo
     request = Request("GET", "u.example", "/")
     caller = Caller(request, request.fields, "")
     caller.limits = True
-    lane = governor.lane("a:80")
+    lane = governor.lanes.of_endpoint("a:80")
     lane.lasts = True
     lane.limit.begin_elsewhere(10.0, 10.0, 1.0)
     governor.move(waiter, caller, "a:80", 1.0)
@@ -180,7 +180,7 @@ def test_an_attempt_that_is_sent_again_after_a_limit_began_keeps_no_place_for_go
     lane = book.scope.governor.first
     assert book >> start() << Launch(1)
     limit_elsewhere(lane, 2.0, float("inf"), 2.0, busy=False, holds=False, now=1.0)
-    book.scope.governor.allotted(lane, 1.0)
+    book.scope.governor.lanes.look((lane,), 1.0)
     assert lane.places.in_use() == 1, "the attempt is one from before the limit"
     assert book >> fault(1, "connect_failure", at=1.1) << Launch(1, fresh=True)
     assert book >> reply(1, 200, at=1.2) << Deliver(1, Outcome.SUCCESS)
@@ -213,13 +213,13 @@ def test_a_route_whose_lane_makes_room_for_others_is_no_suspect_any_more() -> No
     caller = Caller(request, request.fields, "r")
     caller.limits = caller.outages = True
     governor = Governor()
-    governor.lane_of(("", b"one that is no suspect"))
+    governor.lanes.of(("", b"one that is no suspect"))
     governor.traffic.failed()
     governor.failed(object(), caller, lost, 0.9, 1.0, again=False, cools=False)
-    assert governor.suspects == 1
+    assert governor.lanes.suspects == 1
     for number in range(MOST_GROUPS + 1):
-        governor.lane_of(("", b"%d" % number)).start(10.0, 429, 1.0, 1.0)
-    assert governor.suspects == 0
+        governor.lanes.of(("", b"%d" % number)).start(10.0, 429, 1.0, 1.0)
+    assert governor.lanes.suspects == 0
 
 
 def test_no_call_has_to_ask_any_more_once_the_last_attempt_under_a_limit_is_answered() -> None:
@@ -264,7 +264,7 @@ def test_a_hedge_leaves_the_queue_of_an_endpoint_also_if_an_attempt_beside_it_en
     governor, hedge, request = Governor(), Waiting(), Request("GET", "u.example", "/")
     caller = Caller(request, request.fields, "")
     caller.limits = caller.outages = True
-    lane = governor.lane("a:80")
+    lane = governor.lanes.of_endpoint("a:80")
     lane.begin_outage(1.0, 0.9, 5, 0.5)
     governor.move(hedge, caller, "a:80", 1.05)
     assert governor.ask(hedge, caller, 1.05)[1] == "outage"

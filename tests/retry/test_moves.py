@@ -164,7 +164,7 @@ class Driven:
             if names[index]:
                 yield before, names[index], type(call.so_far.state)
         self._put_what_comes_too_late()
-        under_way = [traffic.flying for traffic in self.scope.governor._traffics.values()]
+        under_way = [traffic.flying for traffic in self.scope.governor.lanes.traffics.values()]
         assert not any(under_way), "an attempt is counted as under way for ever"
 
     def _put_what_comes_too_late(self) -> None:

@@ -76,7 +76,7 @@ def test_a_call_that_waits_for_the_rate_holds_no_place_under_the_limit() -> None
     lane = governor.first
     lane.lasts = True
     lane.limit._begin(2.0, 2.0, 0.0)
-    governor._look((lane,), 0.0)
+    governor.lanes.look((lane,), 0.0)
     assert first >> start() << Launch(1)
     assert second >> start() << WakeAt(0.1)
     assert (second.call.so_far.next_attempt.gates().held_by, lane.places.in_use()) == ("rate", 1)
@@ -95,7 +95,7 @@ def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_
     assert first >> start() << Launch(1)
     assert second >> start() << WakeAt(1.0), "how long answers take is not known"
     assert second >> app_gone(0.0) << Finish(Outcome.CLIENT_GONE)
-    usual, route = first.scope.governor.usual, third.call.so_far.next_attempt.names().timed
+    usual, route = first.scope.governor.usual, third.call.so_far.next_attempt.learn_names().timed
     for _ in range(KNOWN):
         usual.learn("GET another", 0.5, 0.0)
     assert third >> start() << WakeAt(1.0), "how long answers of other routes take decides nothing"
@@ -121,7 +121,7 @@ def test_a_call_that_the_governor_holds_anew_gives_the_token_of_the_rate_back() 
     assert second.call.so_far.next_attempt.gates().held_by == "concurrency"
     assert gate.bucket.level(0.1) < 0.1
     governor.first.start(5.0, 503, 0.1, 0.2)
-    governor._look((governor.first,), 0.2)
+    governor.lanes.look((governor.first,), 0.2)
     assert second >> wake(0.2) << WakeAt(5.2)
     assert gate.bucket.level(0.2) > 1.0
 

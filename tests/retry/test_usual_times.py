@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.usual_times import UsualTimes, timed_route
+from proxy.retry.route_names import timed_route
+from proxy.retry.usual_times import UsualTimes
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Scope:
     def __init__(self) -> None:
         self.changes: list[WeatherChanged] = []
         self.governor = Governor()
-        self.governor.watch = WeatherWatch("u", "host", self.changes.append)
+        self.governor.lanes.watch = WeatherWatch("u", "host", self.changes.append)
 
     def caller(self, method: str = "GET", path: str = "/x") -> Caller:
         request = Request(method, "u.example", path)
@@ -37,7 +37,7 @@ class Scope:
         return caller
 
     def goes_well(self, at: float, seconds: float = 0.01, path: str = "/x") -> None:
-        attempt, caller, lane = object(), self.caller(path=path), self.governor.lane("")
+        attempt, caller, lane = object(), self.caller(path=path), self.governor.lanes.of_endpoint("")
         lane.traffic.flying += 1
         if lane.traffic.went_well(at + seconds):
             self.governor.answered_well(attempt, caller, at, at + seconds)
@@ -45,7 +45,7 @@ class Scope:
     def fails(
         self, ending: AttemptEnding, at: float, seconds: float = 0.01, *, again: bool = False, path: str = "/x"
     ) -> None:
-        lane = self.governor.lane("")
+        lane = self.governor.lanes.of_endpoint("")
         lane.traffic.ended += 1
         self.governor.failed(object(), self.caller(path=path), ending, at, at + seconds, again=again, cools=False)
 
@@ -72,9 +72,9 @@ def test_a_limit_that_binds_no_call_is_reported_as_over_with_the_fewest_places_t
         scope.goes_well(number * 0.1)
     for number in range(3):
         scope.fails(REFUSED, 3.0 + number * 0.01)
-    scope.governor.settle(4.0)
+    scope.governor.lanes.settle(4.0)
     assert scope.events() == ["limit_began"]
-    scope.governor.settle(20.0)
+    scope.governor.lanes.settle(20.0)
     over = scope.changes[-1]
     assert (over.event, over.why, over.limit) == ("limit_over", "unused", scope.changes[0].limit)
     assert over.seconds == 20.0 - 3.03
@@ -155,9 +155,9 @@ def test_an_outage_of_which_nothing_is_known_any_more_is_reported_as_over() -> N
     scope.goes_well(0.0)
     scope.fails(UNCONNECTED, 3.0)
     scope.fails(UNCONNECTED, 3.1, again=True)
-    scope.governor.settle(5.0)
+    scope.governor.lanes.settle(5.0)
     assert "outage_over" not in scope.events()
-    scope.governor.settle(30.0)
+    scope.governor.lanes.settle(30.0)
     over = next(change for change in scope.changes if change.event == "outage_over")
     assert over.why == "unknown"
 
@@ -166,7 +166,7 @@ def test_a_limit_of_one_credential_does_not_count_the_attempt_that_began_it_as_u
     scope = Scope()
     for number in range(3):
         scope.fails(THROTTLED, number * 0.01)
-    limited = next(lane for lane in scope.governor.lanes() if lane.limit.is_on)
+    limited = next(lane for lane in scope.governor.all_lanes() if lane.limit.is_on)
     assert limited is not scope.governor.first
     assert limited.places.in_use() == 0
 

@@ -397,8 +397,8 @@ def _check_rest(scope: ScopeState, *, ends: bool) -> None:
     """Once all calls have ended, no gate of the scope knows of one. `ends`: the process was told to end."""
     governor = scope.governor
     assert (governor.held(), governor._in) == (0, {})
-    assert all(traffic.flying == 0 for traffic in governor._traffics.values())
-    for lane in () if ends else governor.lanes():
+    assert all(traffic.flying == 0 for traffic in governor.lanes.traffics.values())
+    for lane in () if ends else governor.all_lanes():
         assert not (lane.queue or lane.due.admitted or lane.due.aside or lane.places.taken)
         assert lane.outage.probe is None and lane._starter.waiter is None
     rates = [] if scope.rate is None else [gate for gate, _ in getattr(scope.rate, "gates", [(scope.rate, 1.0)])]

@@ -39,7 +39,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     def made(factory: Factory) -> Governor:
         governor = factory.governor("u", "")
         if inspect.isfunction(Governor.requests_wait):  # compiled code takes a plain dict only
-            governor._lanes = Unscanned(governor._lanes)
+            governor.lanes.by_name = Unscanned(governor.lanes.by_name)
         return governor
 
     if request.param == "process":
@@ -70,7 +70,7 @@ def test_a_newcomers_429_begins_a_cooldown(make: Make) -> None:
         assert asks(governor, who(n), 429, 30.0, sent=0.0, now=1.0) == ("", credential_of(who(n)))
         assert governor.holds(2.0)
         assert governor.ask(Waiting(), cooling(who(n)), 2.0)[0] > 2.0
-    assert len(governor._lanes) == MOST_GROUPS + 1  # and the lane of all callers
+    assert len(governor.lanes.by_name) == MOST_GROUPS + 1  # and the lane of all callers
 
 
 def test_the_one_soonest_over_makes_room() -> None:
@@ -101,7 +101,7 @@ def test_all_callers_group_makes_room_for_none(make: Make) -> None:
     asks(governor, who(0), 503, 5.0, sent=0.0, now=0.0)
     for n in range(2 * MOST_GROUPS):
         asks(governor, who(n), 429, 30.0, sent=0.0, now=0.0)
-    assert ("", ALL_CALLERS) in governor._lanes
+    assert ("", ALL_CALLERS) in governor.lanes.by_name
     assert governor.holds_caller(who(-1), 1.0)
 
 
@@ -111,7 +111,7 @@ def test_one_that_holds_calls_is_kept_rather_than_one_that_holds_none(make: Make
     assert governor.ask(held, cooling(who(0)), 0.0)[0] > 0.0
     for n in range(1, MOST_GROUPS + 3):
         asks(governor, who(n), 429, 30.0, sent=0.0, now=0.0)
-    assert ("", credential_of(who(0))) in governor._lanes
+    assert ("", credential_of(who(0))) in governor.lanes.by_name
     assert governor.ask(held, cooling(who(0)), 1.0)[0] > 1.0
 
 
@@ -131,7 +131,7 @@ def test_a_worker_that_comes_to_know_the_lanes_of_others_is_bounded_too() -> Non
     for n in range(MOST_GROUPS + 100):
         asks(one, who(n), 429, 30.0, sent=0.0, now=0.0)
         assert other.holds_caller(who(n), 1.0)
-    assert len(other._lanes) == MOST_GROUPS + 1
+    assert len(other.lanes.by_name) == MOST_GROUPS + 1
 
 
 def test_from_when_on_no_call_is_held_is_known_without_a_look_at_all_lanes() -> None:
@@ -158,8 +158,8 @@ def test_from_when_on_no_call_is_held_is_known_without_a_look_at_all_lanes() -> 
                 if governor.sent(caller, attempt, now):
                     governor._landed(attempt, who_asks, now, now, well=chance.random() < 0.5)
                 del callers[caller]
-        held = any(group.queue for group in governor._lanes.values())
-        assert governor.quiet_from == (float("inf") if held else latest or -float("inf"))
+        held = any(group.queue for group in governor.lanes.by_name.values())
+        assert governor.lanes.quiet_from == (float("inf") if held else latest or -float("inf"))
 
 
 def test_cooldowns_heard_of_before_their_place_is_used_are_bounded() -> None:

@@ -52,7 +52,7 @@ class Machine:
 
     @property
     def lane(self) -> Lane:
-        lane = self.governor._find(("", ALL_CALLERS))
+        lane = self.governor.lanes.find(("", ALL_CALLERS))
         assert lane is not None
         return lane
 
@@ -106,7 +106,7 @@ async def fleet_of(count: int, server: RedisServer, sidecars: Make) -> list[Mach
 async def heard(machines: list[Machine]) -> None:
     """Until all have heard of the word."""
     async with asyncio.timeout(20):
-        while not all(machine.governor.seconds_left(machine.now) for machine in machines):  # noqa: ASYNC110  a state
+        while not all(machine.governor.lanes.seconds_left(machine.now) for machine in machines):  # noqa: ASYNC110  a state
             await asyncio.sleep(0.001)
 
 

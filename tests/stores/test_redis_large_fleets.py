@@ -86,7 +86,7 @@ async def test_holders_of_a_long_cooldown_report_seldom(redis_server: RedisServe
     governor = scope.governor
     governor.requests_wait(cooling(), 503, 30.0, sent=one.now, now=one.now, whole=True)
     governor.ask(Waiting(), cooling(), one.now)
-    places = governor.fleet._lanes["", ALL_CALLERS]  # type: ignore[union-attr]
+    places = governor.lanes.fleet._lanes["", ALL_CALLERS]  # type: ignore[union-attr]
     began, times = one.now, []
     while one.now < began + 32.0:
         await one.trip()

@@ -58,7 +58,7 @@ async def hears(one: Sidecar, other: Sidecar) -> None:
     async with asyncio.timeout(20):
         while not theirs.governor.holds(other.now):
             await one.store.look()
-    assert theirs.governor.seconds_left(other.now) == pytest.approx(30, abs=0.01)
+    assert theirs.governor.lanes.seconds_left(other.now) == pytest.approx(30, abs=0.01)
 
 
 async def test_plain(redis_server: RedisServer, sidecars: Make) -> None:
@@ -78,7 +78,7 @@ async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisS
     later.factory.listen()
     await later.factory.listening.wait()
     governor = later.registry.scope(policy, request, later.now).governor
-    assert governor.seconds_left(later.now) == pytest.approx(30, abs=1)
+    assert governor.lanes.seconds_left(later.now) == pytest.approx(30, abs=1)
 
 
 async def test_a_password_and_a_user(sidecars: Make) -> None:

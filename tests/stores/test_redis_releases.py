@@ -216,7 +216,7 @@ async def test_a_cooldown_of_either_release_holds_the_callers_of_both(
     await earlier.run("cooldown", key, place, group, f"{PREFIX}{SCHEMA}:cooldowns", "429", "60.0")
     await earlier.client.publish(f"{PREFIX}{SCHEMA}:cooldowns", f"{place} {group} 429 90.0 more words")
     async with asyncio.timeout(20):
-        while one.governor.seconds_left(one.now) < 80:
+        while one.governor.lanes.seconds_left(one.now) < 80:
             await one.store.look()
     assert one.notices == two.notices == []
 

@@ -112,7 +112,7 @@ async def test_a_limit_that_one_finds_is_one_of_the_whole_fleet(redis_server: Re
     machines = await fleet_of(3, redis_server, sidecars)
     told: list[list[WeatherChanged]] = [[] for _ in machines]
     for machine, its in zip(machines, told, strict=True):
-        machine.governor.watch = WeatherWatch("u", "x", its.append)
+        machine.governor.lanes.watch = WeatherWatch("u", "x", its.append)
     await limited(machines)
     assert [(its[0].event, its[0].why) for its in told] == [
         ("limit_began", "refused"),

@@ -83,7 +83,7 @@ def test_one_workers_cooldown_holds_the_calls_of_all(memory: Memory) -> None:
     assert not other.governor.holds(10.0)
     assert one.pushback(503, 2.0, 10.0)
     assert other.governor.holds(10.0)
-    assert other.governor.seconds_left(11.0) == 1.0
+    assert other.governor.lanes.seconds_left(11.0) == 1.0
     first, second = Waiting(), Waiting()
     assert [other.ask(each, 10.0) for each in (first, second)] == [12.0, math.inf]
     assert one.pushback(503, 5.0, 11.0, sent=10.5)  # longer: whoever wakes meanwhile is held again
@@ -330,7 +330,7 @@ def plain(each: Any) -> dict[str, Any]:
 
 def test_more_lanes_than_a_scope_has_entries_hold_their_calls_for_a_while(memory: Memory) -> None:
     (one,) = workers(memory, 1)
-    shared = one.governor._scope  # type: ignore[attr-defined]
+    shared = one.governor.lanes._scope  # type: ignore[attr-defined]
     for number in range(scope.MOST + 5):
         assert shared.note(float(number + 1), 1000.0, 10.0, 10.0)
     assert shared.quiet_from == 10.0 + scope.LEASE

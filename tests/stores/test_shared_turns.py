@@ -451,7 +451,7 @@ def held(lanes: list[Lane], calls: list[tuple[int, Call]], begun: float) -> list
 def test_calls_that_a_cooldown_held_go_in_the_order_of_one_process(memory: Memory) -> None:
     """By priority, and one in eight of the lower one, in whichever worker they wait."""
     key = next(KEYS)[2]
-    shared = [each.governor("u", key).lane("") for each in factories(memory, 3)]
+    shared = [each.governor("u", key).lanes.of_endpoint("") for each in factories(memory, 3)]
     orders = []
     for part in ([Lane(Traffic())] * 3, shared):
         part[0].start(1.0, 503, 999.9, 1000.0)
@@ -467,7 +467,7 @@ def test_calls_that_a_cooldown_held_go_in_the_order_of_one_process(memory: Memor
 
 def test_held_calls_of_a_worker_that_hangs_delay_nobody_for_long(memory: Memory) -> None:
     key = next(KEYS)[2]
-    one, two = (each.governor("u", key).lane("") for each in factories(memory, 2))
+    one, two = (each.governor("u", key).lanes.of_endpoint("") for each in factories(memory, 2))
     one.start(1.0, 503, 999.9, 1000.0)
     web, batch = Call(WEB), Call(BATCH)
     one.ask(web, 1000.9)
@@ -477,7 +477,7 @@ def test_held_calls_of_a_worker_that_hangs_delay_nobody_for_long(memory: Memory)
 
 def test_a_held_call_whose_app_has_left_has_no_turn(memory: Memory) -> None:
     key = next(KEYS)[2]
-    one, two = (each.governor("u", key).lane("") for each in factories(memory, 2))
+    one, two = (each.governor("u", key).lanes.of_endpoint("") for each in factories(memory, 2))
     one.start(1.0, 503, 999.9, 1000.0)
     web, batch = Call(WEB), Call(BATCH)
     one.ask(web, 1000.9)

@@ -231,7 +231,9 @@ class Front:
 
 def attempts_counted(registry: Registry) -> int:
     """The number of attempts that governors and endpoints count as under way."""
-    counts = [traffic.flying for governor, _ in registry._places.values() for traffic in governor._traffics.values()]
+    counts = [
+        traffic.flying for governor, _ in registry._places.values() for traffic in governor.lanes.traffics.values()
+    ]
     return sum(counts) + sum(load.in_use for load in registry._loads.values())
 
 

@@ -94,7 +94,7 @@ class RedisCooldown:
 
     def look(self, name: Name, now: float) -> None:
         """Ask Redis for the limit and the outage of this lane, because another process has changed them."""
-        self._governor.lane_of(name)
+        self._governor.lanes.of(name)
         weather = self._weathers.get(name)
         if weather is not None:
             weather.look(now)
@@ -149,7 +149,7 @@ class RedisPlaces(RedisBucket):
         if not self._leaving:
             lane = self._lane
             lane.change(lambda: go_alone(lane, now), now)
-            self._governor.allotted(lane, now)
+            self._governor.lanes.look((lane,), now)
 
     def _report(self, now: float) -> Iterable[float | None]:
         lane, word = self._lane, self._word
@@ -172,7 +172,7 @@ class RedisPlaces(RedisBucket):
         places += lane.limit.grown - self._grown
         most = threshold if threshold >= 0 else math.inf
         lane.change(lambda: allot(lane, places, share, most, others > 0, now), now)
-        self._governor.allotted(lane, now)
+        self._governor.lanes.look((lane,), now)
 
     def _plan(self, now: float) -> None:
         if self._word is not None:

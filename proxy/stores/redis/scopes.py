@@ -79,7 +79,7 @@ class FleetScopes:
         if tell is None:
             tell = self._tells[upstream] = self._news.join("weather", upstream, self._hear_weather)
         fleet = RedisCooldown(governor, place, self._store, self.in_force, self.channel, tell)
-        governor.join(fleet)
+        governor.lanes.join(fleet)
         self._fleets[place] = fleet
         for item in self._news.known("weather", upstream):
             if item.startswith(f"{place}."):
@@ -134,7 +134,7 @@ class FleetScopes:
 
     def _hold(self, upstream: str, governor: Governor, name: Name, until: float, status: int) -> None:
         now = self._clock()
-        if until > now and governor.started_elsewhere(name, status, until - now, now):
+        if until > now and governor.lanes.started_elsewhere(name, status, until - now, now):
             # No call of this process caused it.
             self.heard(CooldownBegan(upstream, "", name[1], status, "", until - now, now, "", "", 0, name[0], 0))
 

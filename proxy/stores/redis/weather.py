@@ -189,7 +189,7 @@ class RedisWeather(RedisBucket):
             change()
         finally:
             self._applies = False
-        self._governor.allotted(self._lane, now)
+        self._governor.lanes.look((self._lane,), now)
 
     def _plan(self, now: float) -> None:
         lane = self._lane

@@ -1,0 +1,302 @@
+"""The lanes of one scope by their names, and which of them hold calls.
+
+Each endpoint has a lane for all calls to it. Further lanes are made when they are needed, for the calls that share a
+credential, a route or a path (`proxy.retry.caller.Name`); if there are too many, one is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.retry.caller import Caller, Name, is_credentials, is_paths
+from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS, SAME, Ends, FleetCooldowns, credential_of
+from proxy.retry.facts import Fields
+from proxy.retry.lane import Lane
+from proxy.retry.lost_paths import LostPaths
+from proxy.retry.traffic import Traffic
+from proxy.retry.usual_times import KNOWN, UsualTimes
+from proxy.retry.weather_changes import WeatherWatch
+
+_NEVER = float("inf")
+#: When a lane has to make room for another: how many are considered.
+_CANDIDATES = 8
+
+
+class Lanes:
+    """The lanes of one scope. `first`: the lane of all calls, to whichever endpoint, which is never forgotten;
+    `traffic`: that lane's count of attempts; `by_name`: all lanes; `traffics`: the counts of attempts by endpoint.
+    `quiet_from`: the time from which no lane holds a call (seconds, the callers' clock), infinity if that is not known;
+    `holding`: the lanes that hold calls, here or on another machine. `suspects`: how many lanes of routes and paths
+    there are whose latest attempt ended without an answer. `fleet`: the link by which cooldowns are shared with other
+    machines, None for none; `watch`: the watch that reports when limits and outages begin and are over, None if nothing
+    observes them. `usual` and `lost`: the usual times of answers, and the paths whose latest attempts ended without an
+    answer.
+    """
+
+    __slots__ = (
+        "_credentials",
+        "_ends",
+        "_latest",
+        "_paths",
+        "by_name",
+        "first",
+        "fleet",
+        "holding",
+        "lost",
+        "quiet_from",
+        "suspects",
+        "traffic",
+        "traffics",
+        "usual",
+        "watch",
+    )
+
+    def __init__(self) -> None:
+        self.quiet_from = -_NEVER
+        self.fleet: FleetCooldowns | None = None
+        self.watch: WeatherWatch | None = None
+        self.usual = UsualTimes()
+        self.lost = LostPaths()
+        self.traffic = Traffic()
+        self.traffics = {"": self.traffic}
+        self.first = self._make(("", ALL_CALLERS))
+        self.by_name: dict[Name, Lane] = {("", ALL_CALLERS): self.first}
+        self.holding: set[Lane] = set()
+        self.suspects = 0
+        self._credentials = 0  # how many lanes are about callers that share a credential,
+        self._paths = 0  # or a path
+        self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first
+        self._latest = -_NEVER  # the last end of a delay so far
+
+    # -- by name ------------------------------------------------------------------------------------------------------
+
+    def of_endpoint(self, endpoint: str) -> Lane:
+        """The lane of all callers of this endpoint."""
+        return self.first if not endpoint else self.of((endpoint, ALL_CALLERS))
+
+    def traffic_of(self, endpoint: str) -> Traffic:
+        """The object that counts the attempts under way to this endpoint, and their ends; made if there is none yet."""
+        if not endpoint:
+            return self.traffic
+        traffic = self.traffics.get(endpoint)
+        if traffic is None:
+            traffic = self.traffics[endpoint] = Traffic()
+        return traffic
+
+    def of(self, name: Name) -> Lane:
+        """The lane with this name, which is made if it is new; if there are too many lanes, another is forgotten for
+        it.
+        """
+        lane = self.find(name)
+        return self._keep(name, self._make(name)) if lane is None else lane
+
+    def find(self, name: Name) -> Lane | None:
+        """The lane with this name, None if nothing is known of it."""
+        return self.by_name.get(name)
+
+    def of_caller(self, caller: Caller) -> list[tuple[Name, Lane]]:
+        """The lanes that this call belongs to, with their names."""
+        lanes = self.by_name
+        if len(lanes) == 1:
+            return [(("", ALL_CALLERS), self.first)]
+        return [(name, lanes[name]) for name in self._names_of(caller) if name in lanes]
+
+    def refresh(self, caller: Caller, now: float) -> None:
+        """Do nothing; where processes share lanes, an override reads what other processes have published about this
+        caller's lanes.
+        """
+
+    def with_fields(self, fields: Fields) -> list[Lane]:
+        """The lanes of all callers, and of those whose credential these fields carry, at every endpoint."""
+        groups = (credential_of(fields), ALL_CALLERS)
+        found = [self.find((endpoint, group)) for endpoint in self.traffics for group in groups]
+        return [lane for lane in found if lane is not None]
+
+    def others_out(self, base: Lane) -> list[Lane]:
+        """The lanes of other endpoints than that of `base` which are out."""
+        found = [lane for (_, group), lane in self.by_name.items() if group == ALL_CALLERS and lane is not base]
+        return [lane for lane in found if lane.outage.is_on]
+
+    def all(self) -> list[Lane]:
+        """All lanes, as they are known here, to be shown."""
+        return list(self.by_name.values())
+
+    def _names_of(self, caller: Caller) -> list[Name]:
+        """The names of all lanes that this call may belong to, also of those that are not kept now. Its credential is
+        hashed only if any lane is for a credential.
+        """
+        names = caller.names
+        groups = [names.lost, ALL_CALLERS]
+        if self.tells_paths_apart() and names.has_path:
+            groups.insert(0, names.lost_path())
+        if self.tells_credentials_apart():
+            groups.insert(0, caller.credential())
+        places = ("",) if not caller.endpoint else (caller.endpoint, "")
+        return [(place, group) for group in groups for place in places]
+
+    def are_several(self) -> bool:
+        """Whether there is any lane beside the first."""
+        return len(self.by_name) > 1
+
+    def tells_credentials_apart(self) -> bool:
+        """Whether any lane is about callers that share a credential."""
+        return self._credentials > 0
+
+    def tells_paths_apart(self) -> bool:
+        """Whether any lane is about callers of one path."""
+        return self._paths > 0
+
+    # -- made and forgotten -------------------------------------------------------------------------------------------
+
+    def join(self, fleet: FleetCooldowns) -> None:
+        """Share the cooldowns with other machines from now on, by the link `fleet`."""
+        self.fleet = fleet
+        for name, lane in self.by_name.items():
+            fleet.adopt(name, lane)
+
+    def started_elsewhere(self, name: Name, status: int, delay: float, now: float) -> bool:
+        """Note that callers on another machine were asked to wait for `delay` seconds, by an answer with this status.
+        Returns whether that is longer than the delay that this process knew.
+        """
+        lane = self.of(name)
+        if now + delay <= lane.until + SAME:
+            return False
+        lane.started_elsewhere(delay, status, now)
+        self.look((lane,), now)
+        if self.fleet is not None:
+            self.fleet.asked(name, now)
+        return True
+
+    def _make(self, name: Name) -> Lane:
+        return Lane(self.traffic_of(name[0]))
+
+    def _keep(self, name: Name, lane: Lane) -> Lane:
+        """Remember a new lane under its name, and forget others if there are too many."""
+        while len(self.by_name) > MOST_GROUPS:
+            self._forget(self._first_over())
+        lane.name = name
+        self.by_name[name] = lane
+        self._credentials += is_credentials(name)
+        self._paths += is_paths(name)
+        self._ends.add(name, lane.until)
+        if self.fleet is not None:
+            self.fleet.adopt(name, lane)
+        return lane
+
+    def _first_over(self) -> Name:
+        """Choose the lane that makes room for a new one, and remove it from `_ends`: the one whose delay is over
+        soonest, but among the next few preferably one that holds no call. Returns its name.
+        """
+        passed: list[tuple[float, Name]] = []
+        while len(passed) < _CANDIDATES:
+            first = self._ends.pop(self._until_of)
+            if first is None:
+                break
+            passed.append(first)
+            if self.by_name[first[1]] not in self.holding:
+                break
+        chosen = -1 if self.by_name[passed[-1][1]] not in self.holding else 0
+        _, name = passed.pop(chosen)
+        for until, other in passed:
+            self._ends.add(other, until)
+        return name
+
+    def _until_of(self, name: Name) -> float | None:
+        lane = self.by_name.get(name)
+        return None if lane is None else lane.until
+
+    def _forget(self, name: Name) -> None:
+        """Forget a lane. The calls that it holds leave it, and ask again."""
+        lane = self.by_name.pop(name)
+        self._credentials -= is_credentials(name)
+        self._paths -= is_paths(name)
+        if self.watch is not None:
+            self.watch.forget(lane)
+        if self.fleet is not None:
+            self.fleet.forget(name)
+        if lane.outage.is_suspected and name[1] != ALL_CALLERS:
+            self.suspects -= 1
+        held = lane.queue.take_all()
+        lane.fleet.elsewhere = False
+        self.holding.discard(lane)
+        for waiter in held:
+            waiter.retime(lane.until)
+
+    # -- what holds calls ---------------------------------------------------------------------------------------------
+
+    def look(self, changed: Sequence[Lane], now: float) -> None:
+        """Update `quiet_from` after these lanes changed; report to the watch which limits and outages in them have
+        begun or are over.
+        """
+        holding, watch = self.holding, self.watch
+        held = bool(holding)
+        for lane in changed:
+            if lane.is_ahead:
+                continue  # all calls ask it, whatever it holds
+            if watch is not None:
+                watch.look(lane, lane.traffic.ended, now)
+            self._latest = max(self._latest, lane.until)
+            limited = lane.limit.most < _NEVER and lane.outlasts
+            if limited or lane.queue.calls or lane.fleet.elsewhere or lane.outage.since < _NEVER:
+                holding.add(lane)
+            elif held:
+                holding.discard(lane)
+        self.quiet_from = _NEVER if holding else self._latest
+        if held != bool(holding):
+            self.set_watched()
+
+    def suspect(self, more: int) -> None:
+        """Count `more` lanes whose latest attempt ended without an answer; a negative number for fewer."""
+        self.suspects += more
+        self.set_watched()
+
+    def set_watched(self) -> None:
+        """Set `is_watched` of each endpoint's traffic: whether its driver has to report every attempt that is answered
+        well to the governor. It has to while calls are held or a lane's latest attempt was lost, and until enough
+        usual times are known.
+        """
+        watched = self.suspects > 0 or len(self.lost.rows) > 0 or self.usual.count < KNOWN or bool(self.holding)
+        self.traffic.is_watched = watched or self.first.outage.lost_in_a_row > 0
+        if len(self.traffics) > 1:
+            for endpoint, traffic in self.traffics.items():
+                lane = self.by_name.get((endpoint, ALL_CALLERS))
+                traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+
+    def settle(self, now: float) -> bool:
+        """End the limits and outages that nothing holds in force any more, and report their end; without this, that is
+        noticed only when a call comes. Returns whether any is left.
+        """
+        if self.watch is None:
+            return False
+        for lane in self.watch.in_force:
+            lane.holds(now)
+            lane.release(now)
+            self.look((lane,), now)
+        return bool(self.watch.in_force)
+
+    def seconds_left(self, now: float) -> float:
+        """The longest delay that is left for any lane (seconds); 0 if no delay is left."""
+        return max(0.0, *(lane.until - now for lane in self.by_name.values()), 0.0)
+
+    def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
+        """The seconds that are left of the longest delay of this group of callers, at the upstream as a whole or at one
+        of these endpoints; 0 if no such delay is left.
+        """
+        lanes = [self.find((endpoint, group)) for endpoint in ("", *endpoints)]
+        return max([0.0] + [lane.until - now for lane in lanes if lane is not None])
+
+
+def may_hold(lane: Lane, now: float) -> bool:
+    """Whether anything of this lane may hold calls: a delay, a limit, an outage, or calls that wait."""
+    if now < lane.until or lane.fleet.elsewhere or lane.queue.calls:
+        return True
+    return lane.limit.most < _NEVER or lane.outage.since < _NEVER
+
+
+def longest(lanes: Sequence[Lane], now: float) -> tuple[float, int]:
+    """The longest delay that is left of these lanes, in seconds, and the status of the answer that began it; (0, 503)
+    if none of them holds calls.
+    """
+    held = [(lane.until - now, lane.status) for lane in lanes if not lane.is_over(now)]
+    left, status = max(held, default=(0.0, 503))
+    return max(0.0, left), status

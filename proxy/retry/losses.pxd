@@ -1,0 +1,56 @@
+# An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
+
+cimport cython
+
+from proxy.retry.caller cimport Caller
+from proxy.retry.ending cimport AttemptEnding
+from proxy.retry.evidence cimport Evidence
+from proxy.retry.lane cimport Lane
+from proxy.retry.lanes cimport Lanes, may_hold
+from proxy.retry.lost_paths cimport LostPath, LostPaths
+from proxy.retry.outage cimport Outage, is_row
+from proxy.retry.route_names cimport RouteNames
+from proxy.retry.usual_times cimport UsualTimes
+
+
+cdef double _NEVER
+
+
+cdef class LoneLoss:
+    cdef public RouteNames names
+    cdef public str how
+    cdef public long long number
+    cdef public double at
+
+
+cdef class Losses:
+    cdef public Lanes _lanes
+    cdef public LostPaths _lost
+    cdef public UsualTimes _usual
+    cdef public LoneLoss _lone
+
+    @cython.locals(lanes=Lanes)
+    cpdef bint is_lost(self, RouteNames names, Lane base) except -1
+    @cython.locals(outage=Outage)
+    cpdef answered_well(self, RouteNames names, Lane base, double now, bint holds)
+    @cython.locals(lanes=Lanes, outage=Outage, was_suspected=bint)
+    cpdef answered(self, RouteNames names, Lane base, double now, bint own, bint holds)
+    @cython.locals(lone=LoneLoss, lanes=Lanes, lane=Lane, of_path=Lane, each=Lane)
+    cdef _own_answered(self, RouteNames names, Lane base, double now)
+    @cython.locals(lanes=Lanes, outage=Outage)
+    cpdef bint lost_alone(self, RouteNames names, AttemptEnding ending, Lane base, double now, bint several) except -1
+    @cython.locals(lone=LoneLoss, lanes=Lanes)
+    cdef _count_lone(self)
+    @cython.locals(lanes=Lanes, number=cython.longlong, lane=Lane, outage=Outage, was_suspected=bint)
+    cpdef lost(self, Caller caller, AttemptEnding ending, double now, Lane base, bint again)
+    @cython.locals(lanes=Lanes, lane=Lane, outage=Outage, evidence=Evidence, row=LostPath, of_path=long, was_suspected=bint, held=bint, began=bint, share=double)
+    cdef _route_lost(self, RouteNames names, str how, long long number, double now, Lane base)
+    cdef _path_lost(self, RouteNames names, LostPath row, double now, Lane base)
+    cdef _end_paths(self, RouteNames names, Lane base, double now)
+    @cython.locals(found=bint, lane=Lane)
+    cpdef bint probe_lost(self, attempt, joined, Lane base, double now) except -1
+
+
+cpdef bint was_never_there(Lane lane, double now) except -1
+cdef bint _is_out(Lane lane) except -1
+cdef str _path_at(str endpoint, RouteNames names)

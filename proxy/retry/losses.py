@@ -1,0 +1,264 @@
+"""How attempts of one scope that end without an answer begin outages, and how answers end them.
+
+Contract, section 14, "An outage". A connection that is not made counts for its endpoint; any other end without an
+answer of the upstream's own counts for the attempt's route and method, or its path alone (`proxy.retry.lost_paths`).
+
+Most such attempts are alone: their path answers the next attempt. So the first of them, while nothing else is
+suspected, is only noted (`LoneLoss`). It counts for its lane and its path once another attempt fails; an answer of its
+path ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.retry.caller import Caller
+from proxy.retry.ending import AttemptEnding
+from proxy.retry.lane import Lane
+from proxy.retry.lanes import Lanes, may_hold
+from proxy.retry.lost_paths import LostPath
+from proxy.retry.outage import ANSWERED_WITHIN, is_row
+from proxy.retry.route_names import RouteNames
+
+_NEVER = float("inf")
+
+
+class LoneLoss:
+    """The only attempt that has ended without an answer since all lanes of its scope answered: of the route with these
+    `names`, at the time `at` (seconds), by the ending `how` (a status), as the endpoint's attempt with this `number`.
+    """
+
+    __slots__ = ("at", "how", "names", "number")
+
+    def __init__(self, names: RouteNames, how: str, number: int, at: float) -> None:
+        self.names = names
+        self.how = how
+        self.number = number
+        self.at = at
+
+
+class Losses:
+    """The attempts of one scope that ended without an answer, and the outages that they begin in the scope's lanes."""
+
+    __slots__ = ("_lanes", "_lone", "_lost", "_usual")
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._lost = lanes.lost
+        self._usual = lanes.usual
+        self._lone: LoneLoss | None = None
+
+    # -- what is known ------------------------------------------------------------------------------------------------
+
+    def is_lost(self, names: RouteNames, base: Lane) -> bool:
+        """Whether the endpoint whose lane is `base`, or the route or path with these names, has an outage now, or had
+        one that held calls until they had to be refused and has not answered since. Failures then say nothing about the
+        upstream's capacity.
+        """
+        lanes, endpoint = self._lanes, base.name[0]
+        if _is_out(base) or _is_out(lanes.find((endpoint, names.lost))):
+            return True
+        return lanes.tells_paths_apart() and _is_out(lanes.find((endpoint, names.lost_path())))
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def answered_well(self, names: RouteNames, base: Lane, now: float, holds: bool) -> None:
+        """Note what `answered` does, for an answer that is no failure: nothing, unless the latest attempts ended
+        without an answer.
+        """
+        outage = base.outage
+        if self._lanes.suspects or self._lost.rows or outage.lost_in_a_row or _is_out(base):
+            self.answered(names, base, now, own=True, holds=holds)
+
+    def answered(self, names: RouteNames, base: Lane, now: float, own: bool, holds: bool) -> None:
+        """Note that an attempt of the route with these names was answered, which ends an outage of its endpoint, whose
+        lane is `base`. `own`: the endpoint itself answered, so that an outage of the attempt's route ends too; False
+        for an answer that says that the service is not reached (a gateway's 503, say). `holds`: calls may be held now.
+        """
+        lanes, outage = self._lanes, base.outage
+        base.traffic.answered_at = now
+        was_suspected = outage.lost_in_a_row > 0
+        if not (was_suspected or holds or _is_out(base)):
+            outage.answered_at = now
+        elif base.answered(now):
+            lanes.look((base,), now)
+            for other in lanes.others_out(base):  # what took all of them down is probably over
+                other.time_probe(now, base)
+        if was_suspected:
+            lanes.set_watched()
+        if own and (lanes.suspects or self._lost.rows or holds):
+            self._own_answered(names, base, now)
+
+    def _own_answered(self, names: RouteNames, base: Lane, now: float) -> None:
+        """Note that an attempt was answered by its endpoint itself, which ends the outages of the attempt's route and
+        path.
+        """
+        lone = self._lone
+        if lone is not None:
+            if lone.names is names and base is self._lanes.first:
+                self._lone = None
+                self._lost.answered_at = now
+                self._lanes.suspect(-1)
+                return
+            self._count_lone()
+        lanes, endpoint = self._lanes, base.name[0]
+        if self._lost.rows:
+            self._lost.answered(_path_at(endpoint, names), now)
+        lane = lanes.find((endpoint, names.lost))
+        of_path: Lane | None = None
+        if lanes.tells_paths_apart() and names.has_path:
+            of_path = lanes.find((endpoint, names.lost_path()))
+        for each in (lane, of_path):
+            if each is not None and (each.outage.lost_in_a_row or each.outage.since < _NEVER):
+                lanes.suspects -= each.outage.lost_in_a_row > 0
+                if each.answered(now):
+                    lanes.look((each,), now)
+        lanes.set_watched()
+
+    # -- attempts without an answer -----------------------------------------------------------------------------------
+
+    def lost_alone(self, names: RouteNames, ending: AttemptEnding, base: Lane, now: float, several: bool) -> bool:
+        """Note that an attempt ended without an answer of its route's own, by the ending `ending` (an answer of a
+        gateway), if nothing else is suspected, so that it is alone. Returns whether it is. `base`: the lane of the only
+        endpoint; `several`: there are lanes beside that one.
+        """
+        lanes, outage = self._lanes, base.outage
+        if lanes.suspects or self._lost.rows or outage.lost_in_a_row or _is_out(base):
+            return False
+        if several and self.is_lost(names, base):
+            return False
+        self._lone = LoneLoss(names, ending.how, base.traffic.ended, now)
+        base.traffic.answered_at = outage.answered_at = now  # by the gateway
+        lanes.suspect(1)
+        return True
+
+    def _count_lone(self) -> None:
+        """Count the attempt that was alone so far for its lane and its path, since it may be alone no more."""
+        lone, lanes = self._lone, self._lanes
+        assert lone is not None
+        self._lone = None
+        lanes.suspects -= 1
+        self._route_lost(lone.names, lone.how, lone.number, lone.at, lanes.first)
+
+    def lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane, again: bool) -> None:
+        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `base`: the endpoint's
+        lane; `again`: neither this attempt nor an earlier one of its call could connect.
+        """
+        if self._lone is not None:
+            self._count_lone()
+        lanes, number = self._lanes, base.traffic.ended
+        if ending.lost == "route":
+            if ending.refused and not ending.quick:
+                lane = lanes.of((base.name[0], caller.names.lost))
+                lane.limit.timed_out_at = base.limit.timed_out_at = now
+            self._route_lost(caller.names, ending.how, number, now, base)
+            return
+        outage = base.outage
+        outage.answered_at = max(outage.answered_at, base.traffic.answered_at)
+        was_suspected = outage.is_suspected
+        if lanes.watch is not None:
+            lanes.watch.failed(base, number, ending.how)
+        base.lost(now, base.limit.evidence.share(), again)
+        if not was_suspected:
+            lanes.set_watched()
+        lanes.look((base,), now)
+
+    def _route_lost(self, names: RouteNames, how: str, number: int, now: float, base: Lane) -> None:
+        """Note that an attempt ended without an answer (in a timeout, say), where that is evidence of an outage of its
+        route and method, or of its path alone, but not of the whole endpoint. `how` it ended (a status, or a kind of
+        fault), as the attempt with this `number`; `base`: the endpoint's lane.
+        """
+        lanes, endpoint = self._lanes, base.name[0]
+        lane = lanes.of((endpoint, names.lost))
+        outage, evidence = lane.outage, base.limit.evidence
+        if now - outage.answered_at > ANSWERED_WITHIN:
+            outage.answered_at = max(outage.answered_at, self._usual.last_of_any(names.timed))
+        if lanes.watch is not None:
+            lanes.watch.failed(lane, number, how)
+        row, of_path = None, 0
+        if names.has_path:
+            row = self._lost.lost(_path_at(endpoint, names), how, now)
+            of_path = row.count
+        was_suspected, held = outage.lost_in_a_row > 0, may_hold(lane, now)
+        share = evidence.share() if was_suspected or of_path > 1 else 0.0  # one attempt is no row
+        lanes.suspects += not was_suspected
+        began = lane.lost(now, share, False, of_path)
+        if began:
+            self._end_paths(names, base, now)
+        elif row is not None and outage.since == _NEVER and is_row(of_path, now - row.since, share):
+            self._path_lost(names, row, now, base)
+        if not was_suspected:
+            lanes.set_watched()
+        if held or began:
+            lanes.look((lane,), now)
+
+    def _path_lost(self, names: RouteNames, row: LostPath, now: float, base: Lane) -> None:
+        """Begin an outage of the path with these names, if the path answered in the last minutes and has no outage yet.
+        `row`: the path's latest attempts, which all ended without an answer; `base`: the endpoint's lane. The limit of
+        that lane ends if it began after the first of these failures and other paths have answered since: the failures
+        were its cause.
+        """
+        answered_at = self._usual.last(names.timed)
+        if now - answered_at > ANSWERED_WITHIN:
+            return
+        lanes = self._lanes
+        lane = lanes.of((base.name[0], names.lost_path()))
+        if lane.outage.is_on:
+            return
+        if lanes.watch is not None:
+            for number, how in enumerate(row.endings, base.traffic.ended - len(row.endings) + 1):
+                lanes.watch.failed(lane, number, how)
+        lanes.suspects += not lane.outage.is_suspected
+        lane.limit.timed_out_at = base.limit.timed_out_at
+        lane.begin_outage(now, row.since, row.count, answered_at)
+        others_answer = self._lost.answered_at > row.since
+        if others_answer and base.limit.is_on and base.limit.has_evidence and base.limit.begun >= row.since:
+            base.end_limit(now)
+        lanes.look((lane, base), now)
+
+    def _end_paths(self, names: RouteNames, base: Lane, now: float) -> None:
+        """End the outages of single paths of this route and method, since an outage of all of them has begun. `base`:
+        the endpoint's lane.
+        """
+        every, lanes = names.lost + b" ", self._lanes
+        ended = []
+        for (endpoint, group), lane in lanes.by_name.items():
+            if endpoint == base.name[0] and group.startswith(every) and lane.outage.is_on:
+                lane.end_outage(now)
+                ended.append(lane)
+        lanes.look(ended, now)
+
+    def probe_lost(self, attempt: object, joined: Sequence[Lane], base: Lane, now: float) -> bool:
+        """Note that an attempt has ended without an answer. Returns whether it was the probe of an outage; if so, the
+        next probe is timed by those of other endpoints that are out. `joined`: the lanes in which the attempt has a
+        place; `base`: the lane of its endpoint.
+        """
+        found = False
+        for lane in joined:
+            found = lane.probe_lost(attempt, now) or found
+        if found and base.name[0]:
+            others = self._lanes.others_out(base)
+            for other in others:
+                base.time_probe(now, other, len(others) + 1)
+        return found
+
+
+def was_never_there(lane: Lane, now: float) -> bool:
+    """Whether the lane's endpoint, to which an attempt could not connect, has not answered within the last ten minutes:
+    a wrong port, say. Waiting does not help its calls.
+    """
+    return now - max(lane.outage.answered_at, lane.traffic.answered_at) > ANSWERED_WITHIN
+
+
+def _is_out(lane: Lane | None) -> bool:
+    """Whether this lane has an outage, or had one for whose end calls were held in vain; False if nothing is known of
+    it.
+    """
+    return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
+
+
+def _path_at(endpoint: str, names: RouteNames) -> str:
+    """The key under which a path is kept: the endpoint, if there are several, and the route with the path's
+    beginning.
+    """
+    return f"{endpoint} {names.timed}" if endpoint else names.timed

@@ -1,0 +1,112 @@
+"""The lanes of one scope which the workers of one machine share, by their names.
+
+A lane that one worker makes is found by the others when a call of theirs asks for it: a worker looks its name up once
+for each lane that was made in the scope since the worker last did so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from proxy.retry.caller import Caller, Name
+from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS
+from proxy.retry.fair_order import FairOrder
+from proxy.retry.lane import Lane
+from proxy.retry.lanes import Lanes
+from proxy.stores.shared_memory.lane import SharedLane
+from proxy.stores.shared_memory.records import Record, digest
+from proxy.stores.shared_memory.scope import SharedScope
+
+#: `attach(name, make)` returns the record of a lane, and whether it is new; None if the lane has none, and `make` is
+#: False.
+Attach = Callable[[Name, bool], tuple[Record, bool] | None]
+
+#: A lane's key is a whole number that a double holds exactly.
+_KEYS = 2**48
+
+
+class SharedLanes(Lanes):
+    """The lanes of one scope in shared memory, as one worker knows them. `order`: makes the order of the calls that a
+    lane holds.
+
+    The number of lanes that this worker knows is bounded as in a single process. A lane that is dropped here stays in
+    shared memory while there is room: its next call finds it again.
+    """
+
+    __slots__ = ("_absent", "_attach", "_made", "_order", "_scope")
+
+    def __init__(self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder]) -> None:
+        self._scope = scope
+        self._attach = attach
+        self._order = order
+        self._absent: set[Name] = set()  # names without a lane, when as many lanes as `_made` had been made
+        self._made = scope.made
+        super().__init__()
+
+    def seconds_left(self, now: float) -> float:
+        """The longest delay that is left for any call, in any worker; 0 if no delay is left."""
+        return max(0.0, self._scope.latest - now)
+
+    def all(self) -> list[Lane]:
+        found = super().all()
+        for lane in found:
+            if isinstance(lane, SharedLane):
+                lane.look()
+        return found
+
+    def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
+        for endpoint in ("", *endpoints):
+            lane = self.find((endpoint, group))
+            if isinstance(lane, SharedLane):
+                lane.look()
+        return super().left_of(group, endpoints, now)
+
+    def refresh(self, caller: Caller, now: float) -> None:
+        for _, lane in self.of_caller(caller):
+            if isinstance(lane, SharedLane):
+                lane.refresh(now)
+
+    def are_several(self) -> bool:
+        return self._scope.made > 0
+
+    def tells_credentials_apart(self) -> bool:
+        return self._scope.made > 0
+
+    def tells_paths_apart(self) -> bool:
+        return self._scope.made > 0
+
+    def of_caller(self, caller: Caller) -> list[tuple[Name, Lane]]:
+        if self._scope.made:
+            for name in self._names_of(caller):
+                self.find(name)
+        return super().of_caller(caller)
+
+    def find(self, name: Name) -> Lane | None:
+        lane = self.by_name.get(name)
+        if lane is not None:
+            return lane
+        made, absent = self._scope.made, self._absent
+        if made != self._made or len(absent) > MOST_GROUPS:
+            self._made = made
+            absent.clear()
+        if name in absent:
+            return None
+        found = self._attach(name, False)
+        if found is None:
+            absent.add(name)
+            return None
+        return self._keep(name, self._shared(name, found[0]))
+
+    def _make(self, name: Name) -> Lane:
+        found = self._attach(name, True)
+        assert found is not None  # it is made if there is none
+        record, is_new = found
+        if is_new and name != ("", ALL_CALLERS):
+            self._scope.count_made()
+        return self._shared(name, record)
+
+    def _shared(self, name: Name, record: Record) -> Lane:
+        key = float(digest(name) % _KEYS or 1)
+        lane = SharedLane(self.traffic_of(name[0]), record, self._scope, key)
+        lane.queue.order = self._order(name)
+        return lane
