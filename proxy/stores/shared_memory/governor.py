@@ -49,6 +49,8 @@ class SharedGovernor(Governor):
         return is_noted
 
     def failed_freely(self, attempt: object, names: RouteNames, ending: AttemptEnding, sent: float, now: float) -> bool:
+        if isinstance(self.first, SharedLane):
+            self.first.refresh(now)
         is_noted = super().failed_freely(attempt, names, ending, sent, now)
         if is_noted:
             self._tell("", now)  # an error is an answer, too: it ends a row of failures in other workers
