@@ -134,7 +134,7 @@ async def test_processes_ask_in_turn_about_what_all_are_told_of(redis_server: Re
                 await each.store.look()
     for each in (one, other):
         weather = each.registry.scope(policy_of(QuotaSpec(capacity=100, store="redis")), REQUEST, each.now).governor
-        known = weather.fleet._weathers  # type: ignore[union-attr]
+        known = weather.lanes.fleet._weathers  # type: ignore[union-attr]
         assert all(math.isinf(bucket.due) for bucket in known.values())
-        weather.fleet.look(("", ALL_CALLERS), each.now)  # type: ignore[union-attr]
+        weather.lanes.fleet.look(("", ALL_CALLERS), each.now)  # type: ignore[union-attr]
         assert known["", ALL_CALLERS].due == each.now + each.store.turn

@@ -70,9 +70,9 @@ async def test_who_comes_later_hears_of_a_cooldown_in_force(redis_server: RedisS
     one, later = sidecars(redis_server), sidecars(redis_server)
     request, policy = Request("GET", "u.test", "/"), policy_of(QUOTA)
     ours = one.registry.scope(policy, request, one.now).governor
-    assert ours.fleet is not None
+    assert ours.lanes.fleet is not None
     ours.requests_wait(cooling(), 503, 30.0, sent=one.now, now=one.now, whole=True)
-    ours.fleet.began(("", ALL_CALLERS), 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
+    ours.lanes.fleet.began(("", ALL_CALLERS), 503, 10.0, sent=one.now, now=one.now)  # a shorter word changes nothing
     await one.trip()
     await later.store.open()
     later.factory.listen()
