@@ -43,10 +43,10 @@ _OUT = 1e9
 
 
 class Governor:
-    """What holds the calls of one scope. `lanes`: the scope's lanes; `first`: the lane of all calls, to whichever
-    endpoint; `traffic`: that lane's count of attempts; `losses`: the attempts that ended without an answer. `usual`:
-    the usual times of answers. `ahead`: keeps the limits that answers report and holds calls by them, None if they are
-    not read. `holds_none`: no call is held any more, since the process ends.
+    """The governor of one scope, which decides what calls are sent and which wait. `lanes`: the scope's lanes; `first`:
+    the lane of all calls, to whichever endpoint; `traffic`: that lane's count of attempts; `losses`: the attempts that
+    ended without an answer. `usual`: the usual times of answers. `ahead`: keeps the limits that answers report and
+    holds calls by them, None if they are not read. `holds_none`: no call is held any more, since the process ends.
     """
 
     __slots__ = ("_in", "ahead", "first", "holds_none", "lanes", "losses", "patience", "traffic", "usual")
