@@ -37,14 +37,12 @@ cdef class Governor:
     cpdef _note_time(self, str route, double sent, double now, Traffic traffic)
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
-    @cython.locals(base=Lane, lanes=Lanes, is_simple=bint, several=bint)
+    @cython.locals(base=Lane, lanes=Lanes, is_simple=bint, several=bint, usual=double, ratio=double)
     cpdef bint failed_freely(self, attempt, RouteNames names, AttemptEnding ending, double sent, double now) except -1
     @cython.locals(lanes=Lanes, losses=Losses, names=RouteNames, base=Lane, lane=Lane, lost=str, in_outage=bint, is_plain=bint)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
-    @cython.locals(base=Lane, lane=Lane, joined=tuple, touched=tuple)
+    @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane, looks=bint, learns=bint)
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
-    @cython.locals(usual=double, ratio=double, lane=Lane, is_usual=bint)
-    cdef bint _landed_in(self, tuple touched, attempt, RouteNames names, double sent, double now, bint well, bint looks) except -1
     @cython.locals(traffic=Traffic, usual=double, held=bint, began=bint, is_quick=bint)
     cdef _refused(self, object attempt, RouteNames names, Lane lane, AttemptEnding ending, double sent, double now, bint cools)
     @cython.locals(lane=Lane)

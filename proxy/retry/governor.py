@@ -265,8 +265,11 @@ class Governor:
             return False
         if ending.refused:
             self._refused(attempt, names, base, ending, sent, now, cools=False)
-            if base.limit.most < _NEVER:
-                self._landed_in((base,), attempt, names, sent, now, well=False, looks=False)
+            if base.limit.most < _NEVER:  # a limit begins, and the attempt was under way before it
+                usual = self.usual.of(names.timed)
+                ratio = (now - sent) / usual if usual else 0.0
+                base.landed(attempt, sent, now, well=False, ratio=ratio, usual=usual)
+                lanes.look((base,), now)
         return True
 
     def failed(
@@ -306,40 +309,24 @@ class Governor:
         upstream's.
         """
         base = self.lanes.of_endpoint(caller.endpoint)
-        joined = self._in.pop(attempt, ())
-        touched = (base,) if not joined else joined if base in joined else (*joined, base)
+        lanes = self._in.pop(attempt, ())
+        usual = self.usual.of(caller.names.timed)
+        ratio = (now - sent) / usual if usual else 0.0
+        touched = (base,) if not lanes else lanes if base in lanes else (*lanes, base)
         if self.lanes.tells_credentials_apart():  # an attempt from before its credential's limit is under way no more
             lane = self.lanes.find((caller.endpoint, caller.credential()))
             if lane is not None and lane.limit.is_on and lane not in touched:
                 touched = (*touched, lane)
-        if self._landed_in(touched, attempt, caller.names, sent, now, well=well, looks=bool(joined)):
-            self._note_time(caller.names.timed, sent, now, base.traffic)
-
-    def _landed_in(
-        self,
-        touched: tuple[Lane, ...],
-        attempt: object,
-        names: RouteNames,
-        sent: float,
-        now: float,
-        well: bool,
-        looks: bool,
-    ) -> bool:
-        """Free the places of an attempt, of the route with these names, in the lanes `touched`, whose limits learn from
-        its end. `looks`: the attempt had places, so that its end may change what the lanes hold. Returns whether the
-        time of the answer, which went well, is the usual one: no limit had a part in it.
-        """
-        usual = self.usual.of(names.timed)
-        ratio = (now - sent) / usual if usual else 0.0
-        is_usual = well
-        looks = looks or bool(self.lanes.holding)
+        learns = well  # a time that a limit has a part in is not the usual one
+        looks = bool(lanes) or bool(self.lanes.holding)
         for lane in touched:
             looks = looks or may_hold(lane, now)
             lane.landed(attempt, sent, now, well=well, ratio=ratio, usual=usual)
-            is_usual = is_usual and lane.limit.most == _NEVER
+            learns = learns and lane.limit.most == _NEVER
+        if learns:
+            self._note_time(caller.names.timed, sent, now, base.traffic)
         if looks:  # else nothing held calls, and the end of an attempt begins nothing
             self.lanes.look(touched, now)
-        return is_usual
 
     def _refused(
         self,

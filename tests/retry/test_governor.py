@@ -13,6 +13,7 @@ from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane_in_fleet import limit_elsewhere
 from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry.usual_times import KNOWN
 
 
 class Waiting:
@@ -235,6 +236,25 @@ def test_no_call_has_to_ask_any_more_once_the_last_attempt_under_a_limit_is_answ
     governor.answered_well(attempt, caller, 1.0, 5.0)
     assert not governor.first.limit.is_on
     assert not governor.holds(5.0)
+
+
+def test_the_answer_that_ends_a_limit_is_timed_like_those_under_it() -> None:
+    """The limit's end comes after, though no answer that goes well has to be reported from then on."""
+    governor, call, attempt = Governor(), Waiting(), object()
+    request = Request("GET", "u.example", "/")
+    caller = Caller(request, request.fields, "")
+    caller.limits = True
+    for _ in range(KNOWN):
+        governor.usual.learn(caller.names.timed, 0.1, 1.0)
+    governor.first.lasts = True
+    governor.first.limit.begin_elsewhere(1.0, 1.0, 1.0)
+    governor.lanes.look((governor.first,), 1.0)
+    assert governor.ask(call, caller, 1.0) == (1.0, "")
+    governor.sent(call, attempt, 1.0)
+    governor.traffic.went_well(5.0)
+    governor.answered_well(attempt, caller, 4.9, 5.0)
+    assert not governor.traffic.is_watched
+    assert governor.usual.count == KNOWN + 1
 
 
 def test_a_call_that_is_sent_past_a_limit_that_does_not_hold_it_leaves_no_trace_in_the_queue() -> None:
