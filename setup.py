@@ -27,6 +27,7 @@ from readme import long_description
 MODULES = [
     "proxy.forward.app_repeats",
     "proxy.forward.attempt",
+    "proxy.forward.call_driver",
     "proxy.forward.call_report",
     "proxy.forward.context",
     "proxy.forward.delivery",

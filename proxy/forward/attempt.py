@@ -29,7 +29,8 @@ from proxy.wire.head import ResponseHead, Trailers
 #: The bytes that are kept of an answer while its call waits (contract, section 4).
 HELD = 64 * 1024
 
-_PUSHBACK = frozenset(name.encode() for name in PUSHBACK_FIELDS)
+#: The fields for which an answer is looked at more closely: those of pushbacks and of logins (NTLM, Negotiate).
+_TELLING = frozenset(name.encode() for name in (*PUSHBACK_FIELDS, "www-authenticate", "proxy-authenticate"))
 
 
 class State(Enum):
@@ -215,7 +216,7 @@ class Attempt(Listener):
             if data:
                 self.kept = [data]
                 self.kept_size = len(data)
-            says_nothing = trailers is None and _PUSHBACK.isdisjoint(head.specials)
+            says_nothing = trailers is None and _TELLING.isdisjoint(head.specials)
             reply = Reply(head.status, head, end and not data, trailers, says_nothing, None, self.sent_at is None)
             reply.whole = end
             owner.answered(self, reply, stream)

@@ -13,7 +13,7 @@ from support.front import FAST, App, Front, request, to
 from support.ports import free_port
 from support.scripted import Turn, Upstream, answer, close, gated, hang, reset
 
-from proxy.forward import exchange
+from proxy.forward import call_driver
 from proxy.retry.facts import FaultKind, Outcome, Request
 from proxy.retry.machine import Call
 from proxy.retry.policy import Concurrency, Policy, Strategy, Timeouts
@@ -266,7 +266,7 @@ async def test_calls_that_find_a_place_at_once_are_not_decided(monkeypatch: pyte
                 decided.append(policy.upstream)
                 super().__init__(request, policy, *rest)
 
-        monkeypatch.setattr(exchange, "Call", Noted)
+        monkeypatch.setattr(call_driver, "Call", Noted)
         for target in ("/api/x", "/api/x", "/held/x"):
             await app.ask("GET", target)
         assert decided == [], "not even the first, which dials"

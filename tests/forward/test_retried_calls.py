@@ -12,7 +12,7 @@ import pytest
 from support.front import CutError, Front, policy, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, then_close
 
-from proxy.forward import exchange, request_plan
+from proxy.forward import call_driver, request_plan
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import CallEnd, answer_fields
 from proxy.retry.actions import Actions
@@ -215,7 +215,7 @@ async def test_it_is_the_same_as_one_decided_from_the_start(name: str, monkeypat
             began.append(since)
             return super().flown(since, *facts)
 
-    monkeypatch.setattr(exchange, "Call", RecordingCall)
+    monkeypatch.setattr(call_driver, "Call", RecordingCall)
     seen = await played(case)
     assert len(began) == 1
     monkeypatch.setattr(request_plan, "may_start_undecided", lambda *_: False)
@@ -320,7 +320,7 @@ async def test_a_defect_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
             said: list[dict[str, Any]] = []
             front.path.context.loop.set_exception_handler(lambda loop, context: said.append(context))
             await app.ask("GET", "/api/first")
-            monkeypatch.setattr(exchange, "Call", Broken)
+            monkeypatch.setattr(call_driver, "Call", Broken)
             assert (await app.ask("GET", "/api/x")).status == 500
             monkeypatch.undo()
             assert [str(context["exception"]) for context in said] == ["a defect"]

@@ -9,7 +9,7 @@ import pytest
 from support.front import AT_ONCE, Answer, CutError, Front, attempts_counted, request, to
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
-from proxy.forward import exchange, request_plan
+from proxy.forward import call_driver, request_plan
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import FaultKind, MappingFields, Outcome, Request
 from proxy.retry.machine import Call
@@ -373,7 +373,7 @@ class Noted(Call):
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    monkeypatch.setattr(exchange, "Call", Noted)
+    monkeypatch.setattr(call_driver, "Call", Noted)
     Noted.made.clear()
     return Noted.made
 
