@@ -1,7 +1,7 @@
 """The actions that a call asks of its driver: values, carried out in the order in which they are returned.
 
-The deciding core carries nothing out: `proxy.forward.exchange` carries actions out with sockets, `proxy.lab.driver` on
-a virtual clock; both get the same ones. Actions must not be changed, though nothing enforces it: frozen objects take
+The deciding core carries nothing out: `proxy.forward.call_driver` carries actions out with sockets, `proxy.lab.driver`
+on a virtual clock; both get the same ones. Actions must not be changed, though nothing enforces it: frozen objects take
 three times as long to make.
 """
 

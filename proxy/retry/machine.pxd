@@ -45,8 +45,6 @@ cdef class Call:
     cpdef tuple broke(self, long attempt, fault, long long progress, double since, double now)
     @cython.locals(call=CallState, flight=Flight)
     cpdef tuple resumed(self, long attempt, bint accepted, double now)
-    @cython.locals(call=CallState)
-    cdef tuple _resumption_failed(self, Flight flight, fault, double now)
     @cython.locals(call=CallState, expected=Next, payment=Payment, flight=Flight)
     cpdef tuple woke(self, double now)
     @cython.locals(call=CallState)
@@ -61,8 +59,6 @@ cdef class Call:
     cdef tuple _judge(self, Failure failure, Flight flight, double now)
     @cython.locals(call=CallState, flight=Flight)
     cdef tuple _ended_by_trailers(self, Reply reply, trailers, double now)
-    @cython.locals(call=CallState, flight=Flight)
-    cdef tuple _break_delivery(self, Delivering state, no, double now, why=*, fault=*)
     @cython.locals(call=CallState, next_attempt=NextAttempt, flight=Flight, plan=Sequential)
     cdef _succeeded(self, double now)
 

@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from proxy.retry import interruptions
 from proxy.retry.actions import Actions, Cancel, Peek, WakeAt
 from proxy.retry.admission import Alarm
 from proxy.retry.broken_answers import may_be_kept, may_break, may_follow_head
-from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault, names
 from proxy.retry.credentials import CallKeys
-from proxy.retry.endings import finish, take_back
+from proxy.retry.endings import finish
 from proxy.retry.endpoints import Choice
 from proxy.retry.environment import Env
 from proxy.retry.errors_inside import inside_of
@@ -74,12 +74,12 @@ from proxy.retry.key_files import goes_with_new_value, read_again
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.policy import Policy, Strategy
 from proxy.retry.pushback import read_pushback
-from proxy.retry.reasons import OUTGREW, SHUT_DOWN, TOO_LATE, own_answer
+from proxy.retry.reasons import TOO_LATE, own_answer
 from proxy.retry.request_hints import read_request_hints
-from proxy.retry.resumption import resume
+from proxy.retry.resumption import go_on_delivering, resume, resume_again
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.settlement import settle_delivered, settle_failed
-from proxy.retry.states import Delivering, Done, Flight, Flying, Next
+from proxy.retry.states import Delivering, Flight, Flying, Next
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
@@ -357,12 +357,12 @@ class Call:
             if state.outcome is _SUCCESS:  # another answer was reported to the limiter when it was judged
                 learn(call.next_attempt, False, now)
             why = "its answer had begun to go to the app"
-            return self._break_delivery(state, Outcome.COMMITTED, now, why, fault)
+            return interruptions.break_delivery(call, state, Outcome.COMMITTED, now, why, fault)
         flight = call.in_flight(attempt)
         if flight is None:
             return ()
         if call.resumption is not None:
-            return self._resumption_failed(flight, fault, now)
+            return resume_again(call, self._flow, flight, _failure_by(call, flight, fault), now)
         if flight.reply is None and self._transparent.follows(call, self._flow, flight, fault, now):
             available, self._transparent = self._transparent, USED
             return available.send(call, flight, fault, now)
@@ -385,8 +385,6 @@ class Call:
             return ()
         if state.outcome is _SUCCESS and flight is not None:
             self._flow = SEQUENTIAL
-            if call.next_attempt.admission is None:
-                call.next_attempt.cools = _may_be_cooled(call)
             actions = resume(call, self._flow, flight, fault, progress, since, now)
             if actions:
                 learn(call.next_attempt, False, now)
@@ -402,32 +400,7 @@ class Call:
         if flight is None or call.resumption is None:
             return ()
         self._report_answer(flight, now)
-        if accepted:
-            call.delivered, call.deadline = flight, None
-            call.state = Delivering(attempt, _SUCCESS)
-            return ()
-        flight.land(now)
-        call.note(flight, now, Outcome.COMMITTED.value).why = "its answer is not the rest of the one that broke"
-        return finish(call, Outcome.COMMITTED, now)
-
-    def _resumption_failed(self, flight: Flight, fault: Fault, now: float) -> Actions:
-        """Plan another attempt for the rest of an answer, since this one failed before its head was accepted."""
-        call = self.so_far
-        state, until = call.state, call.deadline
-        assert type(state) is Flying
-        del state.flights[flight.attempt]
-        failure = _failure_by(call, flight, fault)
-        flight.land(now)
-        report_to_endpoint(call.next_attempt, flight, failure, now)
-        call.next_attempt.cools = _may_be_cooled(call)
-        report_failure(call, call.next_attempt, failure, flight, True, now)
-        spec = call.policy.resume
-        if until is not None and spec is not None:
-            actions = resume(call, self._flow, flight, fault, 0, until - spec.wait, now)
-            if actions:
-                return actions
-        call.note(flight, now, Outcome.COMMITTED.value, failure)
-        return finish(call, Outcome.COMMITTED, now)
+        return go_on_delivering(call, flight, accepted, now)
 
     def woke(self, now: float) -> Actions:
         """Do what is due: the alarm has rung, or the deadline has passed."""
@@ -481,76 +454,30 @@ class Call:
         cancelled. If all attempts read the body as it comes, they all continue, and only the transparent retry becomes
         impossible.
         """
-        call = self.so_far
-        state = call.state
-        if call.committed or isinstance(state, Delivering | Done) or self._flow.shares_body(call):
-            return ()
-        call.committed = True
-        call.deadline = None
-        if type(state) is Flying:
-            call.plan_no_more(now)
-            return call.cancel_all_but(furthest if furthest in state.flights else min(state.flights), now)
-        return self._flow.withdraw(call, Outcome.COMMITTED, now, OUTGREW) if type(state) is Next else ()
+        return interruptions.replay_lost(self.so_far, self._flow, now, furthest)
 
     def app_gone(self, now: float) -> Actions:
         """End the call because the app has gone away: send nothing more, and give unused payments back."""
-        call = self.so_far
-        state, gone = call.state, Outcome.CLIENT_GONE
-        if type(state) is Done:
-            return ()
-        if type(state) is Delivering:
-            call.next_attempt.give_back(now)
-            return (Cancel(state.attempt), *self._break_delivery(state, gone, now))
-        actions: Actions = ()
-        if type(state) is Flying:
-            actions = call.cancel_all_but(0, now, gone.value)
-        elif call.attempts > call.earlier:
-            revise(call.history, gone.value)
-        call.next_attempt.learn_patience(now)
-        call.next_attempt.give_back(now)
-        return (*actions, *call.discard(), *finish(call, gone, now))
+        return interruptions.app_gone(self.so_far, now)
 
     def cut(self, now: float) -> Actions:
         """End the call because the process ends: break off the answer that is being delivered; else deliver the answer
         that is held or, if there is none, the proxy's own.
         """
-        call = self.so_far
-        state = call.state
-        if type(state) is Delivering:
-            return (Cancel(state.attempt), *self._break_delivery(state, Outcome.COMMITTED, now, SHUT_DOWN))
-        if type(state) is Flying:
-            return self._flow.break_off(call, Outcome.OVERLOADED, SHUT_DOWN, now)
-        return () if type(state) is Done else self._flow.withdraw(call, Outcome.OVERLOADED, now, SHUT_DOWN)
+        return interruptions.cut(self.so_far, self._flow, now)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
         """End the call because the destination of this attempt is not allowed, so that the attempt was not sent. The
         policy's other endpoints are not tried, because the policy names a wrong endpoint. `detail`: the reason, for
         people.
         """
-        call = self.so_far
-        flight = call.in_flight(attempt)
-        if flight is None or flight.reply is not None:
-            return ()
-        others = call.cancel_all_but(attempt, now)
-        if flight.payment is not None:
-            flight.payment.give_back(now)
-        call.next_attempt.dropped(flight, now)
-        call.note(flight, now, Outcome.DENIED.value).because = detail
-        call.next_attempt.give_back(now)
-        call.attempts -= 1
-        answer = own_answer(Outcome.DENIED, None, detail=detail)
-        return (*others, answer, *finish(call, Outcome.DENIED, now))
+        return interruptions.denied(self.so_far, attempt, detail, now)
 
     def no_room(self, attempt: int, detail: str, now: float) -> Actions:
         """End the call because this process can open no connection, so that the attempt was not sent; the upstream is
         not to blame. If other attempts are in flight, only this one is given up. `detail`: the reason, for people.
         """
-        call = self.so_far
-        if not take_back(call, attempt, detail, now) or call.flies():
-            return ()
-        call.next_attempt.give_back(now)
-        call.failure = None
-        return self._flow.end(call, Outcome.OVERLOADED, now, detail)
+        return interruptions.no_room(self.so_far, self._flow, attempt, detail, now)
 
     # -- the beginning ----------------------------------------------------------------------------------------------
 
@@ -689,23 +616,6 @@ class Call:
         return finish(call, no, now)
 
     # -- the end ----------------------------------------------------------------------------------------------------
-
-    def _break_delivery(
-        self, state: Delivering, no: Outcome, now: float, why: str = "", fault: Fault | None = None
-    ) -> Actions:
-        """End the call, whose answer has broken off on its way to the app. `state`: the delivery; `no`: the call's
-        outcome; `why`: the reason, for people; `fault`: how the attempt ended.
-        """
-        call = self.so_far
-        flight = call.delivered
-        if state.outcome is _SUCCESS and flight is not None:  # another answer was recorded when it was judged
-            record = call.note(flight, now, no.value)
-            record.why = why
-            if call.reply is not None:
-                record.status = call.reply.status
-            if fault is not None:
-                record.record_fault(fault)
-        return finish(call, no, now)
 
     def _succeeded(self, now: float) -> None:
         """Report that the call has succeeded. Its attempt is put into the call's history, unless it was the call's

@@ -12,10 +12,12 @@ from __future__ import annotations
 from proxy.retry.actions import Actions, Ask, WakeAt
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import classify_fault
-from proxy.retry.facts import NO_PUSHBACK, Failure, Fault
+from proxy.retry.endings import finish
+from proxy.retry.facts import NO_PUSHBACK, Failure, Fault, Outcome
+from proxy.retry.feedback import report_failure, report_to_endpoint
 from proxy.retry.flows import Sequential, SequentialFlow
 from proxy.retry.instants import EPSILON
-from proxy.retry.states import Flight, Next
+from proxy.retry.states import Delivering, Flight, Flying, Next
 
 #: The bytes that make a resumption count as progress, and the most resumptions of one call.
 PROGRESS, MOST = 64 * 1024, 100
@@ -91,6 +93,8 @@ def resume(
     call.delivered, call.failure, call.deadline = None, None, until
     payment = next_attempt.payment
     assert payment is not None  # the price was paid, or is owed
+    if next_attempt.admission is None:  # unlike a hedged call, one that goes on is held by cooldowns
+        next_attempt.cools = policy.pushback.cooldown != "off"
     if payment.owed is None and due <= now:
         return flow.admit(call, decided, now)
     call.state = decided
@@ -98,3 +102,37 @@ def resume(
         return (WakeAt(due),)
     payment.owed.asked = True
     return (WakeAt(due), Ask(payment.owed.price, due))
+
+
+def resume_again(call: CallState, flow: SequentialFlow, flight: Flight, failure: Failure, now: float) -> Actions:
+    """Plan another attempt for the rest of an answer, since the attempt `flight` failed before its head was accepted;
+    end the call if the rest is not asked for again. `flow`: the call's flow.
+    """
+    state, until, next_attempt, fault = call.state, call.deadline, call.next_attempt, failure.fault
+    assert type(state) is Flying
+    assert fault is not None  # an answer is accepted, or not
+    del state.flights[flight.attempt]
+    flight.land(now)
+    report_to_endpoint(next_attempt, flight, failure, now)
+    next_attempt.cools = call.policy.pushback.cooldown != "off"
+    report_failure(call, next_attempt, failure, flight, True, now)
+    spec = call.policy.resume
+    if until is not None and spec is not None:
+        actions = resume(call, flow, flight, fault, 0, until - spec.wait, now)
+        if actions:
+            return actions
+    call.note(flight, now, Outcome.COMMITTED.value, failure)
+    return finish(call, Outcome.COMMITTED, now)
+
+
+def go_on_delivering(call: CallState, flight: Flight, accepted: bool, now: float) -> Actions:
+    """Deliver the rest of an answer that broke, whose head came by the attempt `flight`, if it is `accepted` as such;
+    else end the call.
+    """
+    if accepted:
+        call.delivered, call.deadline = flight, None
+        call.state = Delivering(flight.attempt, Outcome.SUCCESS)
+        return ()
+    flight.land(now)
+    call.note(flight, now, Outcome.COMMITTED.value).why = "its answer is not the rest of the one that broke"
+    return finish(call, Outcome.COMMITTED, now)
