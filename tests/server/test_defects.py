@@ -244,7 +244,7 @@ async def test_other_streams_go_on(what: str, reports: list[Any], monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(http2_upstream, "request_block"), (Attempt, "send"), (Sender, "_request_for")]
+    ("where", "name"), [(http2_upstream, "request_block"), (Sender, "begin"), (Sender, "_request_for")]
 )
 async def test_a_call_without_a_connection_does_not_hang(
     where: Any, name: str, reports: list[Any], monkeypatch: pytest.MonkeyPatch
