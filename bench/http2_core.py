@@ -107,8 +107,8 @@ class Rig:
         self._there = Kept()
         self._dialled = asyncio.Event()
         self._number = -1
-        place = Exposure(loopback=True)
-        self.app = Http2Connection(path.acceptor, self._here, client="127.0.0.1:5", place=place, inside=None)
+        exposure = Exposure(loopback=True)
+        self.app = Http2Connection(path.acceptor, self._here, client="127.0.0.1:5", exposure=exposure, inside=None)
         path.acceptor.connection_limit.enter(self.app)
         self.app.data_received(frames.PREFACE + self._opening())
         path.context.pool.dialer.open = self._open  # type: ignore[method-assign, assignment]

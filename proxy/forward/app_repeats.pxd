@@ -5,6 +5,13 @@ from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
 
 
+cdef double CHANCE
+cdef double _USUAL_FOR
+cdef double _COST
+cdef double _FIRST
+cdef double _LEAST
+
+
 cdef class GivenUp:
     cdef public str client
     cdef public str prefix
@@ -18,6 +25,7 @@ cdef class GivenUp:
     cdef public bint is_usual
     cdef public bint is_usual_elsewhere
 
+    cdef ended(self, CallRecord record, agent, bytes digest, double connected)
     cdef bint is_by(self, str client, str method, str authority) except -1
 
 

@@ -64,19 +64,25 @@ class GivenUp:
         "prefix",
     )  # fmt: skip
 
-    def __init__(
-        self, record: CallRecord, request: Request, agent: str | None, digest: bytes, connected: float
-    ) -> None:
-        client = record.client
-        self.client = client
-        self.prefix = client[: client.rfind(":") + 1]
-        self.connected = connected
-        self.agent = agent
-        self.method = request.method
-        self.authority = request.authority
-        self.path = request.path
-        self.digest = digest
+    at: float
+    client: str
+    connected: float
+    agent: str | None
+    digest: bytes
+    is_usual: bool
+    is_usual_elsewhere: bool
+
+    def __init__(self, key: _Key) -> None:
+        host, self.method, self.authority, self.path = key
+        self.prefix = f"{host}:"
+
+    def ended(self, record: CallRecord, agent: str | None, digest: bytes, connected: float) -> None:
+        """Take the last call with this object's key that the proxy gave up."""
+        self.client = record.client
         self.at = record.ended
+        self.agent = agent
+        self.digest = digest
+        self.connected = connected
         self.is_usual = self.is_usual_elsewhere = False
 
     def is_by(self, client: str, method: str, authority: str) -> bool:
@@ -147,8 +153,9 @@ class AppRepeats:
         self, record: CallRecord, request: Request, agent: str | None, body: tuple[bytes, ...], connected: float
     ) -> None:
         key, given_up, latest = _key(record.client, request), self.given_up, self._latest
-        given_up.pop(key, None)  # the newest comes last
-        given_up[key] = latest[request.path] = GivenUp(record, request, agent, _digest(body), connected)
+        made = given_up.pop(key, None) or GivenUp(key)  # the newest comes last
+        made.ended(record, agent, _digest(body), connected)
+        given_up[key] = latest[request.path] = made
         if len(given_up) > MOST:
             self._forget(next(iter(given_up)))
         self._until = record.ended + WINDOW
@@ -180,7 +187,7 @@ class AppRepeats:
         if usual is None or record.ended > self._usual_at + _USUAL_FOR:
             usual = self._usual = UsualCalls(self._last.last_calls())
             self._usual_at = record.ended
-        if usual.chance(record, gap, own=same) > CHANCE:
+        if usual.chance(record, gap, same) > CHANCE:
             if same:
                 found.is_usual = True
             else:
@@ -202,7 +209,7 @@ class AppRepeats:
 
 
 def _key(client: str, request: Request) -> _Key:
-    return client.rpartition(":")[0], request.method, request.authority, request.path
+    return client[: max(client.rfind(":"), 0)], request.method, request.authority, request.path
 
 
 def _digest(body: tuple[bytes, ...]) -> bytes:

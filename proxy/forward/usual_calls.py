@@ -6,7 +6,6 @@ successes, which are never retries, say how soon that would be.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import TypeAlias
@@ -30,32 +29,26 @@ class Pace:
     after which it was (seconds): on the same connection (`own`), or on a new one of the same host (`others`).
     """
 
-    __slots__ = ("_next", "_next_opened", "calls", "others", "own")
+    __slots__ = ("_ends", "calls", "others", "own")
 
     def __init__(self) -> None:
         self.calls = 0
         self.own: list[float] = []
         self.others: list[float] = []
-        self._next: dict[str, float] = {}  # when the next call began, by connection
-        self._next_opened: float | None = None  # when the next call that opened a connection began
+        self._ends: list[float] = []  # of the successes after which no connection was opened yet
 
-    def add(self, call: CallRecord, *, opens: bool) -> None:
-        """Add a call, which came before those that were added so far. `opens`: it is the first of its connection."""
-        client = call.client
-        if call.course.outcome is _SUCCESS:
-            self.calls += 1
-            own = self._next.get(client)
-            if own is not None:
-                self.own.append(own - call.ended)
-            if self._next_opened is not None:
-                self.others.append(self._next_opened - call.ended)
-        self._next[client] = call.started
+    def add(self, call: CallRecord, succeeded: bool, opens: bool) -> None:
+        """Add a call, which came after those that were added so far. `opens`: it is the first of its connection."""
         if opens:
-            self._next_opened = call.started
+            self.others += [call.started - end for end in self._ends]
+            self._ends.clear()
+        if succeeded:
+            self.calls += 1
+            self._ends.append(call.ended)
 
     def sort(self) -> None:
         """Sort the times, once all calls have been added."""
-        self._next.clear()
+        self._ends.clear()
         self.own.sort()
         self.others.sort()
 
@@ -63,7 +56,45 @@ class Pace:
         """Return how many of the successes were followed within `gap` seconds by a call of the same URL, on the same
         connection (`own`) or on a new one.
         """
-        return bisect_right(self.own if own else self.others, gap)
+        times = self.own if own else self.others
+        low, high = 0, len(times)
+        while low < high:  # bisect_right, which spends more on being called by compiled code
+            middle = (low + high) // 2
+            if gap < times[middle]:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+class AppCalls:
+    """The calls of one connection of an app so far. `call`: the last one; `pace`: that of its URL; `succeeded`: whether
+    it is a success. `before`: the last success of each other URL that was the last call of that URL, by their paces.
+    """
+
+    __slots__ = ("before", "call", "host", "pace", "succeeded")
+
+    call: CallRecord
+    pace: Pace
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.succeeded = False
+        self.before: dict[Pace, CallRecord] = {}
+
+    def has_same_url(self, call: CallRecord) -> bool:
+        """Whether a call has the URL of the last one."""
+        last = self.call
+        return call.path == last.path and call.method == last.method and call.authority == last.authority
+
+    def turn_to(self, pace: Pace) -> None:
+        """Go on to calls of another URL, that with this pace."""
+        if self.succeeded:
+            self.before[self.pace] = self.call
+        last = self.before.pop(pace, None)
+        self.pace, self.succeeded = pace, last is not None
+        if last is not None:
+            self.call = last
 
 
 class UsualCalls:
@@ -74,10 +105,9 @@ class UsualCalls:
     __slots__ = ("_all", "_paces", "_seconds")
 
     def __init__(self, calls: Iterable[CallRecord]) -> None:
-        latest = sorted(calls, key=_STARTED, reverse=True)
         self._seconds = 0.0
         self._paces: dict[_Key, Pace] = {}
-        self._add_all(latest)
+        self._add_all(sorted(calls, key=_STARTED))
         self._all = Pace()
         for pace in self._paces.values():
             pace.sort()
@@ -86,34 +116,46 @@ class UsualCalls:
             self._all.others += pace.others
         self._all.sort()
 
-    def _add_all(self, latest: list[CallRecord]) -> None:
-        """Add the calls in `latest`, which are in order from the latest to the oldest."""
-        opened: dict[str, CallRecord] = {}  # the first call of each connection
-        for call in latest:
-            opened[call.client] = call
-        hosts = {client: _host(client) for client in opened}
+    def _add_all(self, calls: list[CallRecord]) -> None:
+        """Add the calls, which are in order from the oldest to the latest."""
+        connections: dict[str, AppCalls] = {}
         newest = oldest = 0.0
-        for call in latest:
-            client = call.client
-            key = hosts[client], call.method, call.authority, call.path
-            pace = self._paces.get(key)
-            if pace is None:
-                pace = self._paces[key] = Pace()
-            if call.course.outcome is _SUCCESS:
-                newest, oldest = newest or call.started, call.started
-            pace.add(call, opens=opened[client] is call)
+        for call in calls:
+            connection = connections.get(call.client)
+            opens = connection is None
+            if connection is None:
+                connection = connections[call.client] = AppCalls(_host(call.client))
+                connection.pace = self._pace(connection.host, call)
+            elif not connection.has_same_url(call):
+                connection.turn_to(self._pace(connection.host, call))
+            pace = connection.pace
+            if connection.succeeded:
+                pace.own.append(call.started - connection.call.ended)
+            succeeded = call.course.outcome is _SUCCESS
+            if succeeded:
+                newest, oldest = call.started, oldest or call.started
+            pace.add(call, succeeded, opens)
+            connection.call, connection.succeeded = call, succeeded
         self._seconds = newest - oldest
+
+    def _pace(self, host: str, call: CallRecord) -> Pace:
+        """Return the pace of a call's URL, called by this host."""
+        key = host, call.method, call.authority, call.path
+        pace = self._paces.get(key)
+        if pace is None:
+            pace = self._paces[key] = Pace()
+        return pace
 
     def chance(self, call: CallRecord, gap: float, own: bool) -> float:
         """Return how likely it is that the URL of `call` is called again within `gap` seconds on the same connection
         (`own`) or on a new one of the same host, whatever the answer to the call before was.
         """
-        pace = self._paces.get((_host(call.client), call.method, call.authority, call.path))
-        everywhere = self._all.followed(gap, own=own) / self._all.calls if self._all.calls else 0.0
+        pace, calls = self._paces.get((_host(call.client), call.method, call.authority, call.path)), self._all.calls
+        everywhere = self._all.followed(gap, own) / calls if calls else 0.0
         if pace is None or not pace.calls:
             return max(gap * UNSEEN_CALLS / (self._seconds + UNSEEN_SECONDS), everywhere)
-        return (pace.followed(gap, own=own) + _WEIGHT * everywhere) / (pace.calls + _WEIGHT)
+        return (pace.followed(gap, own) + _WEIGHT * everywhere) / (pace.calls + _WEIGHT)
 
 
 def _host(client: str) -> str:
-    return client.rpartition(":")[0]
+    return client[: max(client.rfind(":"), 0)]

@@ -139,6 +139,10 @@ class ConnectionLimit:
         count nothing and return False.
         """
         self._streams += 1
+        if self.others is None:  # the case of most proxies, where each call of HTTP/2 comes by here
+            served = len(self.open) - self._surplus + self._expected
+            if served <= self.most and served + self._streams <= self.limit:
+                return True
         self._publish(self._surplus)
         if self._is_within_limits() or (self._make_room() and self._is_within_limits()):
             return True
@@ -169,7 +173,8 @@ class ConnectionLimit:
     def give_back(self, places: int) -> None:
         """Subtract `places` HTTP/2 streams, which are over, from the count of streams that `take` has counted."""
         self._streams -= places
-        self._publish(self._surplus)
+        if self.others is not None:
+            self._publish(self._surplus)
 
     def replace(self, connection: Seat, to: Seat) -> None:
         """Put connection `to`, which speaks another protocol on the same socket, in the place of `connection`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from proxy.forward.exchange import Exchange
 from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
@@ -132,7 +130,8 @@ class Http2AppStream(Stream):
         """Take a request's head, with `data`, the part of its body that came with it: make it a call, or answer the
         request. `end`: the request is whole, with its `trailers` (None for none).
         """
-        self.head = request = cast(Request2, head)
+        assert isinstance(head, Request2)  # an app sends requests
+        self.head = request = head
         self.bodiless = request.method == "HEAD"
         if not self._home.takes_one_more():
             self._home.acceptor.turn_down(self, request)

@@ -290,7 +290,8 @@ class Http2UpstreamStream(Stream):
         follows (gRPC A6). Only if the listener takes head, data and trailers as a whole (`on_whole`), they are reported
         in one call.
         """
-        listener, head = self._listener, cast(Response2, head)
+        assert isinstance(head, Response2)  # an upstream sends answers
+        listener = self._listener
         if listener is None:
             return
         if end and trailers is None and (data or head.whole):
