@@ -3,7 +3,7 @@ absolute links, and a source distribution that is the same bytes every time.
 
 Without one, and with REDRIVE_PURE=1, the package is Python alone and does the same
 (docs/decisions/0013-compiled-way.md). All of MODULES are compiled or none is: one that is calls others past the
-interpreter.
+interpreter. They are linked into one shared object (tools/one_library.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
+from one_library import BuildLibrary, one_library
 from readme import long_description
 
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
@@ -205,20 +205,6 @@ def generated(modules: Iterable[str], *, pickled: bool) -> list[Extension]:
     )
 
 
-class BuildAll(build_ext):
-    """Compiles all modules, or installs none."""
-
-    def build_extensions(self) -> None:
-        """Build; where one fails, the package goes without them."""
-        try:
-            super().build_extensions()
-        except Exception as error:  # of the compiler, of the linker, or that there is none
-            self.warn(f"nothing is compiled, redrive will run in Python alone: {error}")
-            for each in self.extensions:
-                Path(self.get_ext_fullpath(each.name)).unlink(missing_ok=True)
-                each.optional = True  # what is not there is not copied
-
-
 class SteadySdist(sdist):
     """A source distribution without the time, the user and the order of the machine that made it: $SOURCE_DATE_EPOCH,
     where it is set, is the time of every file.
@@ -252,13 +238,13 @@ def compiled() -> list[Extension]:
         return []
     pickled = [module for module in MODULES if module.startswith(PICKLED) and module != BASES]
     plain = [module for module in [SHARED, *MODULES] if module not in pickled]
-    return [*generated(plain, pickled=False), *generated(pickled, pickled=True)]
+    parts = [*generated(plain, pickled=False), *generated(pickled, pickled=True)]
+    return [one_library(parts, Path("build/cython"))]
 
 
 setup(
     long_description=long_description(),
     long_description_content_type="text/markdown",
     ext_modules=compiled(),
-    cmdclass={"build_ext": BuildAll, "sdist": SteadySdist},
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    cmdclass={"build_ext": BuildLibrary, "sdist": SteadySdist},
 )

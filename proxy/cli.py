@@ -71,6 +71,10 @@ def run(options: argparse.Namespace) -> int:
     from proxy.process import end_early
 
     end_early()
+    from proxy.stale_build import warning
+
+    if said := warning():
+        print(f"redrive: warning: {said}", file=sys.stderr)
     file, loaded = _load(options, "error", "warning", names_file=False)  # the banner names the file
     if loaded.settings is None:
         return BAD_INPUT

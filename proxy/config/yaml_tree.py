@@ -233,7 +233,10 @@ def parse(text: str, file: str, problems: Problems) -> Any:
     """The tree of a YAML document, whose text is `text` and whose name, in places, is `file`; None if the document is
     empty or cannot be read (which is added to `problems`).
     """
-    import yaml  # imported late: a process that gets trees needs no parser
+    from proxy.config import yaml_library  # imported late: a process that gets trees needs no parser
+
+    yaml_library.import_yaml()
+    import yaml
 
     loader, builder = None, _Builder(file)
     take: dict[type[yaml.Event], Callable[[Any], None]] = {
@@ -246,7 +249,7 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         yaml.SequenceEndEvent: builder.end,
     }
     try:
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # libyaml, if PyYAML has it, is ten times faster
+        loader = yaml_library.parser(text)
         while (event := loader.get_event()) is not None:
             if (taken := take.get(type(event))) is not None:
                 taken(event)

@@ -8,7 +8,6 @@ whose answers are XML get XML, and git, which shows only text/plain (http.c, sho
 from __future__ import annotations
 
 from typing import Any
-from xml.sax.saxutils import escape
 
 from proxy.retry.dialect import ErrorWords
 from proxy.retry.facts import Request, first
@@ -40,6 +39,11 @@ def as_text(request: Request, message: str) -> Worded | None:
     return Worded("text/plain; charset=utf-8", message.encode() + b"\n")
 
 
+def _escaped(text: str) -> str:
+    """Return a text as XML has it between tags. (`xml.sax.saxutils.escape` does this; with it come 0.6 MiB.)"""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def as_xml(words: ErrorWords, request: Request, members: dict[str, Any], values: dict[str, Any]) -> Worded | None:
     """Return an error as XML for a client that signed its request for a service whose answers are XML, or that is an
     AWS SDK with a form that needs no signature (STS); None for every other client. `members`: those of problem+json;
@@ -54,7 +58,7 @@ def as_xml(words: ErrorWords, request: Request, members: dict[str, Any], values:
     for services, root in words.xml:
         if service in services or (not services and form):
             inside = {"Code": values["word"], "Message": values["message"], **members}
-            body = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in inside.items())
+            body = "".join(f"<{name}>{_escaped(str(value))}</{name}>" for name, value in inside.items())
             for name in reversed(root):
                 body = f"<{name}>{body}</{name}>"
             text = f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'

@@ -12,9 +12,13 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import Any
+from typing import TypeVarTuple
+
+from proxy.late_modules import late, late_package
 
 #: Environment variable that makes frozenlist use Python in place of its extension, the only module that needs the C++
 #: runtime, which takes 1 MiB. aiohttp's server keeps the handlers of its signals in such lists, and changes them before
@@ -22,22 +26,12 @@ from typing import Any
 _WITHOUT_EXTENSION = "FROZENLIST_NO_EXTENSIONS"
 
 
-class LatePackage(ModuleType):
-    """A package whose own code has not run: its modules are imported at their first access, and the first access to any
-    other name runs the code, which makes it an ordinary package.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        """Return the value of a name that the package does not have yet: that of a module, or of a name that the
-        package's own code defines, which runs now.
-        """
-        path = f"{self.__name__}.{name}"
-        if importlib.util.find_spec(path) is not None:
-            return importlib.import_module(path)
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        assert self.__spec__ is not None and self.__spec__.loader is not None
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
+#: What aiohttp's server imports, and uses only for what redrive's admin port never does or seldom: files, forms,
+#: proxies of the environment, names that are not ASCII, dates in requests.
+_SELDOM = (
+    "aiohttp.web_fileresponse", "aiohttp.web_ws", "email.parser", "email.policy", "html", "idna", "mimetypes",
+    "unicodedata", "urllib.request", "uuid",
+)  # fmt: skip
 
 
 def import_aiohttp() -> None:
@@ -54,28 +48,51 @@ def import_aiohttp() -> None:
         del os.environ[_WITHOUT_EXTENSION]
         if before is not None:
             os.environ[_WITHOUT_EXTENSION] = before
-    package = _without_client()
-    if package is not None:
-        sys.modules["aiohttp"] = package
+    version = _version()
+    if version is not None:
         try:
-            import aiohttp.web
-        except (ImportError, AttributeError):  # a release whose server needs more of the package
-            for name in [name for name in sys.modules if name.partition(".")[0] == "aiohttp"]:
+            _import_server(version)
+        except Exception:  # of a release whose server needs more, which may be noticed in any way
+            for name in [name for name in sys.modules if name.partition(".")[0] in ("aiohttp", "attr")]:
                 del sys.modules[name]
     import aiohttp.web  # noqa: F401
 
 
-def _without_client() -> ModuleType | None:
-    """Return the package `aiohttp` without having run its code: only `__version__`, which the server needs, is set.
-    None if the package's source has no version.
+def _import_server(version: str) -> None:
+    """Import aiohttp's server of this version alone."""
+    with late(*_SELDOM), _short_typing_extensions():
+        if "attr" not in sys.modules:  # aiohttp uses nothing of it but its oldest decorator
+            package = late_package("attr")
+            from attr import _make
+
+            package.s = _make.attrs  # type: ignore[attr-defined]
+        late_package("aiohttp", __version__=version)
+        import aiohttp.web  # noqa: F401
+
+
+@contextmanager
+def _short_typing_extensions() -> Iterator[None]:
+    """While this lasts, `typing_extensions` is the one name that aiosignal imports of it, before Python 3.13: a
+    variable of types, whose default no running code asks for.
     """
+    name = "typing_extensions"
+    if name in sys.modules or sys.version_info >= (3, 13):
+        yield
+        return
+    module = ModuleType(name)
+    module.TypeVarTuple = lambda name, default=None: TypeVarTuple(name)  # type: ignore[attr-defined]
+    sys.modules[name] = module
+    try:
+        import aiosignal  # noqa: F401
+    finally:
+        del sys.modules[name]
+    yield
+
+
+def _version() -> str | None:
+    """Return aiohttp's version, which its server needs, without having run its code; None if its source has none."""
     spec = importlib.util.find_spec("aiohttp")
     assert spec is not None
     source = spec.loader.get_source("aiohttp") if isinstance(spec.loader, SourceFileLoader) else None
     version = re.search(r'^__version__ = "(.+)"$', source or "", re.MULTILINE)
-    if version is None:
-        return None
-    package = importlib.util.module_from_spec(spec)
-    package.__class__ = LatePackage
-    package.__version__ = version[1]  # type: ignore[attr-defined]
-    return package
+    return None if version is None else version[1]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.machinery
+import importlib.util
 import os
 import pickle
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from proxy import stale_build
 from proxy.retry import dialect, facts, policy, value_bases
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.wire.http1.compiled import CORE
@@ -106,8 +109,58 @@ def test_every_types_file_belongs_to_a_module_that_is_compiled() -> None:
 def test_what_is_built_is_what_stands_there(module: str) -> None:
     """A build that is older than its source would run what nobody reads: `make core` again."""
     file = Path(str(importlib.import_module(module).__file__))
-    assert file.name.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)), f"{module} is not compiled"
-    source = ROOT / module.replace(".", "/")
-    for suffix in (".py", ".pxd", ".pyx"):
-        if source.with_suffix(suffix).exists() and source.parent == file.parent:
-            assert os.stat(source.with_suffix(suffix)).st_mtime <= file.stat().st_mtime, f"{module}: make core"
+    assert file.name.startswith("_core."), f"{module} is not compiled"
+    if file.parent == ROOT / "proxy":
+        assert module not in stale_build._stale(file.parent), f"{module}: make core"
+
+
+@pytest.mark.skipif(CORE != "compiled", reason="nothing is compiled here (make core)")
+def test_the_library_has_the_modules_of_the_table_and_no_others() -> None:
+    from proxy.compiled_modules import NAMES, find_spec
+
+    assert {*MODULES, "proxy._compiled"} == NAMES
+    assert find_spec("proxy.cli", None) is None
+    spec = importlib.util.find_spec(MODULES[0])
+    assert spec is not None and spec.has_location and not spec.submodule_search_locations
+    assert sys.modules[MODULES[0]].__spec__ == spec
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with sources of one module whose files are all as old."""
+    monkeypatch.delitem(sys.modules, "proxy.source_alone", raising=False)
+    monkeypatch.setattr(stale_build, "__file__", str(tmp_path / "proxy/stale_build.py"))
+    for name in ("setup.py", "proxy/retry/machine.py", "proxy/retry/machine.pxd", "proxy/_core.so"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000, 1000))
+    return tmp_path
+
+
+def test_a_source_that_is_newer_than_the_library_is_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.machine", "proxy._compiled"})
+    monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
+    assert stale_build.warning() == ""
+    os.utime(checkout / "proxy/retry/machine.pxd", (2000, 2000))
+    said = "the compiled core is older than its source (proxy.retry.machine): run `make core`"
+    assert stale_build.warning() == said
+    (checkout / "setup.py").unlink()
+    assert stale_build.warning() == "", "an installed package has nothing to compile"
+
+
+def test_a_build_of_one_file_for_each_module_is_seen_too(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "proxy.compiled_modules", None)
+    built = checkout / "proxy/retry/machine.cpython-311-x86_64-linux-gnu.so"
+    built.touch()
+    os.utime(built, (900, 900))
+    assert "proxy.retry.machine" in stale_build.warning()
+    os.utime(built, (1000, 1000))
+    assert stale_build.warning() == ""
+
+
+def test_python_alone_has_nothing_stale(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.machine"})
+    monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
+    monkeypatch.setitem(sys.modules, "proxy.source_alone", library)
+    os.utime(checkout / "proxy/retry/machine.py", (2000, 2000))
+    assert stale_build.warning() == ""

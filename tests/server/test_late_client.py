@@ -70,6 +70,29 @@ def test_the_package_is_whole_as_soon_as_somebody_asks() -> None:
     ]
 
 
+LATE = """
+import html, unicodedata, uuid
+print(type(html).__name__, *(name in sys.modules for name in ("email.policy", "attr.validators", "urllib.request")))
+import attr, typing_extensions
+from aiohttp import helpers, web
+print(attr.has(attr.define(type("C", (), {}))), hasattr(typing_extensions, "Annotated"))
+print(helpers.parse_content_type("text/plain; charset=utf-8")[:2], helpers.parse_content_type("strange"))
+print(web.FileResponse("x")._path, type(web.WebSocketResponse()).__module__)
+import yarl
+print(yarl.URL("http://b\u00fccher.example/").host, yarl.URL("http://b\u00fccher.example/").raw_host)
+"""
+
+
+def test_what_the_server_seldom_uses_is_imported_when_it_does() -> None:
+    assert ran(LATE) == [
+        "module False False False",
+        "True True",
+        "('text/plain', mappingproxy({'charset': 'utf-8'})) ('application/octet-stream', mappingproxy({}))",
+        "x aiohttp.web_ws",
+        "bücher.example xn--bcher-kva.example",
+    ]
+
+
 def release(folder: Path, package: str, web: str) -> Path:
     """A folder with an aiohttp whose package and server are these lines."""
     (folder / "aiohttp").mkdir()

@@ -1,0 +1,59 @@
+"""Whether what was compiled in a checkout is older than its source: such a process runs code that no file shows, and
+fails where the two do not fit together.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Suffixes of the sources of a compiled module.
+_SOURCES = (".py", ".pyx", ".pxd")
+#: Modules that the warning names; of the others it says how many there are.
+_NAMED = 3
+
+
+def warning() -> str:
+    """Return one line that names the compiled modules that are older than their source, and says how to mend that; ""
+    if there are none, if nothing compiled is used, and in an installed package, of which only one file is looked for.
+    """
+    package = Path(__file__).parent
+    if not (package.parent / "setup.py").exists():
+        return ""
+    names = sorted(set(_stale(package)))
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"the compiled core is older than its source ({', '.join(names[:_NAMED])}{more}): run `make core`"
+
+
+def _stale(package: Path) -> Iterator[str]:
+    """The names of the compiled modules of a checkout that are older than their source."""
+    if "proxy.source_alone" in sys.modules:
+        return
+    for name, built in _built(package):
+        source = package.parent / name.replace(".", "/")
+        if any(_time(source.with_suffix(suffix)) > _time(built) for suffix in _SOURCES):
+            yield name
+
+
+def _built(package: Path) -> Iterator[tuple[str, Path]]:
+    """Each compiled module, and the file that has its code."""
+    try:
+        from proxy.compiled_modules import FILE, NAMES
+    except ImportError:  # nothing, or by an earlier release, which made a file for each module
+        for file in package.rglob("*.so"):
+            path = file.relative_to(package.parent).with_name(file.name.partition(".")[0])
+            yield str(path).replace("/", "."), file
+    else:
+        for name in NAMES:
+            yield name, Path(FILE)
+
+
+def _time(file: Path) -> float:
+    """When a file was changed last; 0 if there is none."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
