@@ -148,7 +148,7 @@ class BuildLibrary(build_ext):
             )
 
     def _compiled(self, source: str, flags: list[str], names: list[tuple[str, str]]) -> str:
-        """The object file of a C file, made anew if the file has changed or would be compiled in another way."""
+        """The object file of a C file, made again if the file has changed or would be compiled in another way."""
         made = Path(self.compiler.object_filenames([source], output_dir=self.build_temp)[0])
         way, written = repr((flags, names, self.include_dirs)), made.with_suffix(".way")
         if not (

@@ -26,7 +26,7 @@ from proxy.late_modules import late, late_package
 _WITHOUT_EXTENSION = "FROZENLIST_NO_EXTENSIONS"
 
 
-#: What aiohttp's server imports, and uses only for what redrive's admin port never does or seldom: files, forms,
+#: Modules that aiohttp's server imports for what redrive's admin port never does or seldom: files, forms,
 #: proxies of the environment, names that are not ASCII, dates in requests.
 _SELDOM = (
     "aiohttp.web_fileresponse", "aiohttp.web_ws", "email.parser", "email.policy", "html", "idna", "mimetypes",
