@@ -10,6 +10,7 @@ cdef class Bucket:
     cpdef begin(self, double now)
     cpdef price(self, cls)
     cpdef affords(self, price, double now)
+    cpdef offer(self, cls, double now)
     cpdef bint take(self, price, double now) except -1
     cpdef failed(self, double now)
     cpdef succeeded(self, last_price, double now)

@@ -69,7 +69,9 @@ class Bucket:
         """Count a call that begins."""
 
     def price(self, cls: Class) -> float:
-        """The price (tokens) of a retry after a failure of this class."""
+        """The price (tokens) of a retry after a failure of this class. A failure that no rule, dialect or list names is
+        priced as a transient one.
+        """
         raise NotImplementedError
 
     def affords(self, price: float, now: float) -> Affords:
@@ -77,6 +79,13 @@ class Bucket:
         then `take` refuses, and `ask` finds out.
         """
         raise NotImplementedError
+
+    def offer(self, cls: Class, now: float) -> float | None:
+        """The price (tokens) of a retry after a failure of this class, None if the bucket refuses it now. The price is
+        also offered if the bucket has to be asked first (ASK).
+        """
+        price = self.price(cls)
+        return price if self.affords(price, now) else None
 
     def take(self, price: float, now: float) -> bool:
         """Check and deduct the price in one step; False if it was refused, and nothing deducted."""
@@ -232,12 +241,12 @@ class QuotaBucket(Bucket):
         return self.spec.throttling_cost if cls is _THROTTLING else self.spec.retry_cost
 
     def affords(self, price: float, now: float) -> bool:
-        if self._refill:
+        if self._refill and now > self._at:
             self._advance(now)
         return price <= self._level
 
     def take(self, price: float, now: float) -> bool:
-        if self._refill:
+        if self._refill and now > self._at:
             self._advance(now)
         if price > self._level:
             return False

@@ -47,8 +47,7 @@ def grpc_status_of_http(status: int) -> int:
 
 class Class(StrEnum):
     """The class of an attempt's end, on which the policy decides. `retryable`: whether such an end may be followed by a
-    retry, as is so of transient, throttling and timeout only. `priced_as`: the class by which a retry after such an end
-    is priced; one after a failure that no rule, dialect or list names is priced as one after a transient failure.
+    retry, as is so of transient, throttling and timeout only.
     """
 
     TRANSIENT = "transient"
@@ -59,7 +58,6 @@ class Class(StrEnum):
     SUCCESS = "success"
 
     retryable: bool
-    priced_as: Class
 
     __hash__ = str.__hash__  # equal to a text, so its hash is that text's; the enumeration's own is a Python function
 
@@ -68,7 +66,6 @@ for (
     _each
 ) in Class:  # an attribute, since it is read several times for each failure, and a property takes four times as long
     _each.retryable = _each in (Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT)
-    _each.priced_as = _each if _each.retryable else Class.TRANSIENT
 #: A module-level name for an enumeration member, which hot code in other modules has too: with Python 3.11
 #: `Class.TRANSIENT` takes 258 ns and the name 44 (3.13: 58 and 24). Such names go when 3.11 is no longer supported.
 _TRANSIENT = Class.TRANSIENT

@@ -148,8 +148,8 @@ class Sequential(WaitSeries):
         if no is not None:
             return no
         bucket = call.next_attempt.bucket
-        price = bucket.price(failure.verdict.cls.priced_as) if bucket is not None else 0.0
-        if bucket is not None and not bucket.affords(price, now):
+        price = 0.0 if bucket is None else bucket.offer(failure.verdict.cls, now)
+        if price is None:
             return _BUCKET_EMPTY
         wait: float | None = None
         if self.plugin is not None:

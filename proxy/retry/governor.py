@@ -256,7 +256,7 @@ class Governor:
         is_simple = ending.quick and not (ending.throttled or ending.well)
         if not is_simple or base.limit.most < _NEVER or self.holds(now):
             return False
-        several = lanes.are_several()
+        several = len(lanes.by_name) > 1
         if several and lanes.tells_credentials_apart():
             return False
         if not ending.lost:

@@ -16,8 +16,7 @@ from proxy.retry.caller import Name
 from proxy.retry.facts import Class, Failure, Outcome, Verdict
 from proxy.retry.flows import SequentialFlow, explain_no, first_no, note_no, too_long
 from proxy.retry.instants import EPSILON, NEVER
-from proxy.retry.next_attempt import PATIENCE
-from proxy.retry.payment import Payment
+from proxy.retry.payment import PATIENCE, Payment
 from proxy.retry.reasons import GATES
 from proxy.retry.states import Delivering, Flight, Flying, Next
 
@@ -70,9 +69,10 @@ class Hedged:
         self.due = max(now + (delay or 0.0), self._pushed_until)
         no = first_no(call, failure, disabled, True) or self.stopped
         bucket = call.next_attempt.bucket
-        price = bucket.price(failure.verdict.cls.priced_as) if bucket is not None else 0.0
-        if no is None and bucket is not None and not bucket.affords(price, now):
-            no = _BUCKET_EMPTY
+        price: float | None = 0.0
+        if no is None and bucket is not None:
+            price = bucket.offer(failure.verdict.cls, now)
+            no = _BUCKET_EMPTY if price is None else None
         if no is None and too_long(delay, call.policy):
             no = Outcome.PUSHBACK_TOO_LONG
         if no is None and call.deadline is not None and self.due > call.deadline + EPSILON:
@@ -80,7 +80,7 @@ class Hedged:
         if no is None:
             if delay is not None:
                 self._pushed_until = max(self._pushed_until, now + delay)
-            return Next(self.due, price)
+            return Next(self.due, price or 0.0)
         if no is not Outcome.ATTEMPTS_EXHAUSTED:
             self.stopped = no
         return no

@@ -38,7 +38,6 @@ cdef class Lanes:
     cpdef list of_caller(self, Caller caller)
     cpdef refresh(self, Caller caller, double now)
     cpdef list _names_of(self, Caller caller)
-    cpdef bint are_several(self) except -1
     cpdef bint tells_credentials_apart(self) except -1
     cpdef bint tells_paths_apart(self) except -1
     cpdef Lane _make(self, tuple name)

@@ -134,10 +134,6 @@ class Lanes:
         places = ("",) if not caller.endpoint else (caller.endpoint, "")
         return [(place, group) for group in groups for place in places]
 
-    def are_several(self) -> bool:
-        """Whether there is any lane beside the first."""
-        return len(self.by_name) > 1
-
     def tells_credentials_apart(self) -> bool:
         """Whether any lane is about callers that share a credential."""
         return self._credentials > 0

@@ -28,9 +28,6 @@ from proxy.retry.token_estimate import Estimate, price_of
 _THROTTLING = Class.THROTTLING
 #: The gates that give tokens, and know when.
 _GIVE_TOKENS = ("rate", "limiter")
-#: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner, by their
-#: own bound (`redis.timeout`).
-PATIENCE = 60.0
 
 
 class NextAttempt:
@@ -85,7 +82,8 @@ class NextAttempt:
         self.governs = False
         self.paid: float | None = None
         self.app_paid: float | None = None
-        self.bucket: Bucket | None = self.scope.used_bucket(self.request.app)  # of attributes, whose types are known
+        is_plain = not self.scope.mode and self.request.app is None  # of attributes, whose types are known
+        self.bucket: Bucket | None = self.scope.bucket if is_plain else self.scope.used_bucket(request.app)
         self.keys: CallKeys[ScopeState] | None = None
         self.picker: EndpointPicker | None = None
         self.payment: Payment | None = None
@@ -310,14 +308,9 @@ class NextAttempt:
         Returns the retry, or the outcome if either is refused.
         """
         payment = self._new_payment()
-        if planned.due > now and not payment.wait("backoff"):
-            return Outcome.OVERLOADED
-        if not payment.take(planned.price, now):
-            if not payment.owe(planned.price, planned.due + PATIENCE, now):
-                payment.leave_room()
-                return Outcome.BUCKET_EMPTY
-            if not payment.wait("backoff"):
-                return Outcome.OVERLOADED
+        no = payment.pay_for(planned.price, planned.due, now)
+        if no is not None:
+            return no
         self.payment = payment
         return planned
 

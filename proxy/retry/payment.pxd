@@ -28,6 +28,7 @@ cdef class Payment:
 
     cpdef bint wait(self, place, waiter=*) except -1
     cpdef leave_room(self)
+    cpdef pay_for(self, price, double due, double now)
     cpdef bint take(self, price, double now) except -1
     cpdef bint owe(self, price, double limit, double now) except -1
     cpdef has_place(self, places)

@@ -17,6 +17,7 @@ from proxy.retry.apps import NamedApp
 from proxy.retry.buckets import ASK, Bucket
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
+from proxy.retry.facts import Outcome
 from proxy.retry.hedges import Hedges
 from proxy.retry.policy import Concurrency
 from proxy.retry.rates import Payer, Rates
@@ -24,6 +25,10 @@ from proxy.retry.token_bucket import TokenGate
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.waiter import Waiter
 from proxy.retry.waiting_room import WaitingRoom
+
+#: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner, by their
+#: own bound (`redis.timeout`).
+PATIENCE = 60.0
 
 
 class Applicant(Payer, Protocol):
@@ -89,7 +94,8 @@ class Payment:
         if one holds it.
         """
         if self._place != place:
-            self.leave_room()
+            if self._place:
+                self.leave_room()
             self.waiter = waiter
             if not self.room.enter(self.upstream, place == "held", self):
                 return False
@@ -116,6 +122,21 @@ class Payment:
         self._place = ""
         if self.waiter is not None:
             self.waiter.oust("room")
+
+    def pay_for(self, price: float, due: float, now: float) -> Outcome | None:
+        """Take the price of a retry that is due at `due` (seconds), and a place in the waiting room until then. Returns
+        the outcome if either is refused, and nothing is taken then; else None. A price that has to be asked for is
+        owed.
+        """
+        if due > now and not self.wait("backoff"):
+            return Outcome.OVERLOADED
+        if not self.take(price, now):
+            if not self.owe(price, due + PATIENCE, now):
+                self.leave_room()
+                return Outcome.BUCKET_EMPTY
+            if not self.wait("backoff"):
+                return Outcome.OVERLOADED
+        return None
 
     def take(self, price: float, now: float) -> bool:
         """Take the price of a retry from the bucket; False if the bucket refuses."""

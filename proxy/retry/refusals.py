@@ -85,7 +85,7 @@ def _why_not(
     if no is _ATTEMPTS_EXHAUSTED:
         return _exhausted(failure, call)
     if no is _BUCKET_EMPTY:
-        return _unaffordable(failure.verdict.cls.priced_as, call, now)
+        return _unaffordable(failure.verdict.cls, call, now)
     if no is _NOT_RETRYABLE:
         return _not_retryable(failure, call, goes_on=goes_on)
     if no is _COMMITTED:

@@ -68,8 +68,8 @@ def resume(
         sent=flight.since,
     )
     bucket = next_attempt.bucket
-    price = bucket.price(failure.verdict.cls.priced_as) if bucket is not None else 0.0
-    if bucket is not None and not bucket.affords(price, now):
+    price = 0.0 if bucket is None else bucket.offer(failure.verdict.cls, now)
+    if price is None:
         return ()
     if not isinstance(call.plan, Sequential):
         call.plan = Sequential(policy.strategy, next_attempt.env.rng)

@@ -22,7 +22,7 @@ from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, R
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.machine import Call
-from proxy.retry.next_attempt import PATIENCE
+from proxy.retry.payment import PATIENCE
 from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.states import Flying

@@ -49,6 +49,8 @@ class SharedGovernor(Governor):
         return is_noted
 
     def failed_freely(self, attempt: object, names: RouteNames, ending: AttemptEnding, sent: float, now: float) -> bool:
+        if self.lanes.tells_credentials_apart():  # other workers may know of lanes that this one does not
+            return False
         if isinstance(self.first, SharedLane):
             self.first.refresh(now)
         is_noted = super().failed_freely(attempt, names, ending, sent, now)

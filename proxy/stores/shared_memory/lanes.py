@@ -66,9 +66,6 @@ class SharedLanes(Lanes):
             if isinstance(lane, SharedLane):
                 lane.refresh(now)
 
-    def are_several(self) -> bool:
-        return self._scope.made > 0
-
     def tells_credentials_apart(self) -> bool:
         return self._scope.made > 0
 
