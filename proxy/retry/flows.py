@@ -392,8 +392,9 @@ class SequentialFlow:
         next_attempt = call.next_attempt
         if next_attempt.keys is not None:
             next_attempt.replace_lost_key(now)
-        is_ungated = next_attempt.admission is None and now <= planned.until + EPSILON
-        if is_ungated and next_attempt.scope.admits(now):
+        scope = next_attempt.scope
+        is_free = next_attempt.admission is None and now <= planned.until + EPSILON
+        if is_free and scope.ungated and not scope.governor.holds(now):
             if next_attempt.picker is None or next_attempt.choose(call.state, now):
                 return self.launch(call, now)
             return self.withdraw(call, Outcome.CIRCUIT_OPEN, now, next_attempt.why_no_endpoint(now))

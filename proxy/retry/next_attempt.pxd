@@ -49,7 +49,6 @@ cdef class NextAttempt:
     cpdef bint another_at_once(self, Failure failure, double now) except -1
     cpdef str endpoint_of(self, Flight flight)
     cpdef replace_lost_key(self, double now)
-    cpdef bint is_ungated(self, Next planned, double now) except -1
     cpdef bint choose(self, state, double now, only=*) except -1
     @cython.locals(payment=Payment)
     cpdef pay_for(self, Next planned, double now)

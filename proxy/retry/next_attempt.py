@@ -187,12 +187,6 @@ class NextAttempt:
         if self.keys is not None and self.keys.replace_lost(now):
             self.pass_gates_of(self.keys, now)
 
-    def is_ungated(self, planned: Next, now: float) -> bool:
-        """Whether the planned attempt may be sent without asking a gate, since none applies, and repeating the request
-        is still safe.
-        """
-        return self.admission is None and self.scope.admits(now) and now <= planned.until + EPSILON
-
     def choose(self, state: State, now: float, only: int | None = None) -> bool:
         """Choose the attempt's endpoint, if the core does so; False if the circuit breakers of all endpoints are open.
         `state`: the call's state; `only`: the number of the only endpoint that may be chosen, which `prefer` has
