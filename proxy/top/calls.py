@@ -108,7 +108,10 @@ def _end(path: str, room: int) -> str:
 def story(call: Mapping[str, Any]) -> Iterator[str]:
     """Why a call ended as it did, line by line."""
     who = call.get("app") or call.get("agent")
-    yield f"{call['method']} {call['path']} to {_where(call)}{f', by {who}' if who else ''}, at {call['time']}"
+    what = (
+        f"{call['method']} {call['path']} to {_where(call)}" if call["method"] else "a request that could not be read"
+    )
+    yield f"{what}{f', by {who}' if who else ''}, at {call['time']}"
     yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {duration(call['duration'])}"
     for attempt in call["history"]:
         yield f"  {attempt['attempt']}. {_attempt(attempt)}"

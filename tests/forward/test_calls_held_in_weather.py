@@ -66,7 +66,8 @@ async def test_whom_an_outage_has_no_room_to_hold_is_told_not_to_retry() -> None
 
 async def test_an_upstream_at_a_quarter_of_its_capacity_serves_what_it_can() -> None:
     """Sixty calls at a time are a queue of 3 s, but an attempt has 2 s, which is more than a machine stands still: what
-    times out is made again, and no call fails.
+    times out is made again, and no call fails. What is made again waits for a place, so that it does not lengthen the
+    queue.
     """
     timeouts = Timeouts(attempt=2.0)
     async with (
@@ -77,6 +78,8 @@ async def test_an_upstream_at_a_quarter_of_its_capacity_serves_what_it_can() -> 
         upstream.places = 1
         statuses = await asyncio.gather(*(calls(front, 2) for _ in range(60)))
         assert statuses == [[200] * 2] * 60
+        again = [made for call in front.observed.calls for made in call["history"] if made.attempt > 1]
+        assert any(made.held_by == "limit" for made in again)
 
 
 async def test_one_endpoint_of_two_that_is_refused_costs_nothing() -> None:

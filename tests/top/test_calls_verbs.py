@@ -9,7 +9,7 @@ import aiohttp
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer
 
-from proxy.top.calls import line
+from proxy.top.calls import line, story
 
 CONFIG = "    strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}\n"
 
@@ -93,6 +93,12 @@ async def test_why_without_a_number_says_that_there_is_no_such_call(tmp_path: Pa
         status, out, err = await redrive("why", "--admin", proxy.admin)
         assert (status, out) == (1, "")
         assert err.endswith(" remembers was retried or refused, and all succeeded\n")
+
+
+def test_why_says_of_a_request_that_could_not_be_read_no_more_than_that() -> None:
+    call = {"method": "", "path": "", "upstream": "", "host": "", "time": "09:14:03", "outcome": "bad_request"}
+    first, _ = story({**call, "status": 400, "duration": 0.0, "history": []})
+    assert first == "a request that could not be read, at 09:14:03"
 
 
 async def test_new_calls_are_followed(tmp_path: Path) -> None:
