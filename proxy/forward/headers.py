@@ -267,7 +267,10 @@ def attempt_results(history: Sequence[AttemptRecord]) -> str:
 
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
-    ends = ", ".join([_ended(each.upstream, each.attempt, _end(each)) for each in history[-_MOST_RESULTS:]])
+    ends = ""
+    for each in history[-_MOST_RESULTS:]:
+        ended = _ended(each.upstream, each.attempt, _end(each))
+        ends = f"{ends}, {ended}" if ends else ended
     last = history[-1] if history else None
     return ends if last is None or not last.why or last.decision == FELL_BACK else f"{ends}; {last.why}"
 

@@ -361,7 +361,10 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
     """Count each attempt of a call, and whether a retry was denied after the last one. `records` are the attempts at
     one upstream; `is_over`: the call ended at that upstream.
     """
-    before = min([record.attempt for record in records], default=1) - 1  # made elsewhere
+    before = records[0].attempt if records else 1
+    for record in records:
+        before = min(before, record.attempt)
+    before -= 1  # made elsewhere
     ended = before
     last: AttemptRecord | None = None
     for record in records:

@@ -49,7 +49,7 @@ def delay(backoff: Backoff, n: int, r: float, throttling: bool = False, previous
     if backoff.jitter == "decorrelated":
         before = base if previous is None else previous
         return min(backoff.max, base + _times(r, 3.0 * before - base))
-    cap = min(backoff.max, _times(base, _power(backoff.multiplier, n - 1)))
+    cap = min(backoff.max, base * 1.0 if n == 1 else _times(base, _power(backoff.multiplier, n - 1)))
     match backoff.jitter:
         case "full":
             return _times(r, cap)
@@ -121,8 +121,8 @@ class WaitSeries:
     def backoff(self, n: int, throttled: bool) -> float:
         """The backoff before retry n, in seconds. `throttled`: the failure was throttling."""
         spec = self.strategy.backoff
-        draw = self.rng.random() if needs_draw(spec) else 0.0
-        return delay(spec, n, draw, throttling=throttled, previous=self.previous)
+        draw = self.rng.random() if spec.jitter != "none" else 0.0  # `needs_draw`
+        return delay(spec, n, draw, throttled, self.previous)
 
 
 class ExponentialRetryBackoffStrategy:
