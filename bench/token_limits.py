@@ -3,7 +3,8 @@
     .venv/bin/python bench/token_limits.py [--only openai,google] [--at-once 1,50] [--window 10] [--windows 4]
 
 Each provider has an upstream that counts tokens in its way (tests/support/token_providers.py), with a window of some
-seconds for the minute (`--window 60` plays real minutes). Its official client makes calls for some windows, one at a
+seconds for the minute (`--window 60` plays real minutes). Its official client for Python, or for Node (`--clients node`,
+after `npm install --prefix bench/node_clients`, or with their folder in REDRIVE_NODE_MODULES), makes calls for some windows, one at a
 time and 50 at once: a third answers in one piece, a third streams with its usage, a third without. Limits begin
 empty, and the first window is not counted. WAYS says who waits.
 """
@@ -18,11 +19,13 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+NODE = ROOT / "bench/node_clients"
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.llm_clients import CLIENTS, MAXIMUM, PROMPT  # noqa: E402
@@ -78,7 +81,53 @@ def config(upstream: Provider, way: str) -> str:
     return f"upstreams: {{llm: {{{', '.join(keys)}}}}}\n"
 
 
-async def play(row: Row, window: float, windows: int) -> Row:
+def in_python(row: Row, url: str) -> list[Coroutine[None, None, None]]:
+    """What makes the calls with the client for Python, one for each of those at once."""
+    call, numbers = CLIENTS[row.provider](url, retries=row.way == "alone"), itertools.count()
+
+    async def app() -> None:
+        for number in numbers:
+            try:
+                await call(number)
+            except Exception as error:
+                ended(row, str(error))
+            else:
+                ended(row)
+
+    return [app() for _ in range(row.at_once)]
+
+
+def in_node(row: Row, url: str) -> list[Coroutine[None, None, None]]:
+    """What makes the calls with the client for Node: one process that makes all of those at once."""
+
+    async def apps() -> None:
+        process = await asyncio.create_subprocess_exec(
+            "node", str(NODE / "calls.cjs"), row.provider, url, str(row.way == "alone").lower(), str(row.at_once),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "NODE_PATH": os.environ.get("REDRIVE_NODE_MODULES", str(NODE / "node_modules"))},
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            async for line in process.stdout:
+                ended(row, "" if line == b"ok\n" else line.decode().strip())
+        finally:
+            process.kill()
+            await process.wait()
+
+    return [apps()]
+
+
+def ended(row: Row, wrong: str = "") -> None:
+    """Count a call that ended; `wrong`: the error that its client raised, if it did."""
+    if wrong:
+        row.failed += 1
+        if "429" not in wrong and "503" not in wrong:
+            print(row.provider, row.way, wrong, file=sys.stderr)
+    else:
+        row.succeeded += 1
+
+
+async def play(row: Row, window: float, windows: int, *, node: bool) -> Row:
     """Let the clients make calls for so many windows."""
     limit = CALLS_A_SECOND[row.at_once] * PRICES[row.provider] * window
     async with AsyncExitStack() as stack:
@@ -90,20 +139,7 @@ async def play(row: Row, window: float, windows: int) -> Row:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             redrive = await stack.enter_async_context(Redrive(folder, config(upstream, row.way)))
             url = f"{redrive.url}/llm"
-        call, numbers = CLIENTS[row.provider](url, retries=row.way == "alone"), itertools.count()
-
-        async def app() -> None:
-            for number in numbers:
-                try:
-                    await call(number)
-                except Exception as error:
-                    row.failed += 1
-                    if "429" not in str(error) and "503" not in str(error):
-                        print(row.provider, row.way, repr(error), file=sys.stderr)
-                else:
-                    row.succeeded += 1
-
-        apps = [asyncio.create_task(app()) for _ in range(row.at_once)]
+        apps = [asyncio.create_task(each) for each in (in_node if node else in_python)(row, url)]
         await upstream.asked_first.wait()
         await asyncio.sleep(window)
         refused, served, tokens, began = upstream.refused, upstream.served, upstream.tokens, time.monotonic()
@@ -121,6 +157,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(CLIENTS))
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--clients", choices=["python", "node"], default="python")
     parser.add_argument("--at-once", default="1,50")
     parser.add_argument("--window", type=float, default=10.0)
     parser.add_argument("--windows", type=int, default=4)
@@ -130,7 +167,7 @@ async def main() -> None:
     for at_once in map(int, given.at_once.split(",")):
         for way in given.ways.split(","):
             for row in [Row(name, at_once, way) for name in given.only.split(",")]:
-                rows.append(await play(row, given.window, given.windows))
+                rows.append(await play(row, given.window, given.windows, node=given.clients == "node"))
                 print(f"{row.provider:10} {row.at_once:3} {row.way:8} 429s {row.refused:5}  served {row.served:5}  "
                       f"of the limit {row.share:6.1%}  succeeded {row.succeeded:5}  failed {row.failed:5}", flush=True)  # fmt: skip
     if given.json:

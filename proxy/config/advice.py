@@ -14,6 +14,7 @@ from proxy.config.settings import Address, Settings
 from proxy.config.upstream_advice import UpstreamAdvice
 from proxy.config.yaml_tree import Map, Seq, mark_at
 from proxy.retry.apps import OTHERS, Apps
+from proxy.retry.cooldown import CREDENTIAL_FIELDS
 from proxy.retry.policy import Policy
 
 #: Keys of a file that do not affect its policies, even if they contain an error.
@@ -39,6 +40,16 @@ def advise(settings: Settings, placed: list[tuple[Policy, Mark, KeyPath]], tree:
         for found in of_upstreams.on_all():
             problems.warn(*found)
     _advise_listeners(settings, tree, problems)
+    _advise_apps(settings, tree, problems)
+
+
+def _advise_apps(settings: Settings, tree: Map, problems: Problems) -> None:
+    """Report that apps are named by a field that carries credentials, because it is not forwarded then."""
+    for number, name in enumerate(() if settings.apps is None else settings.apps.by):
+        if name in CREDENTIAL_FIELDS:
+            path: KeyPath = ("apps", "by", number, "header")
+            message = f"{name} is not forwarded if it names apps, so no upstream gets it: take a field of your own"
+            problems.warn(mark_at(tree, path), path, message)
 
 
 def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None:

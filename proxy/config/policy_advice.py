@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from proxy.config.plain_keys import in_the_clear
+from proxy.config.problems import Mark, Severity
 from proxy.config.problems import Path as KeyPath
-from proxy.config.problems import Severity
 from proxy.config.quota_drain import draining_share, too_small
 from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, mark_at
@@ -46,6 +46,7 @@ class PolicyAdvice:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._noted: set[object] = set()  # the buckets of which a note was given
+        self._used: set[Mark] | None = None  # the positions of the estimates of tokens in use, once they were asked for
 
     def on(self, policy: Policy) -> Iterator[tuple[KeyPath, str, Severity]]:
         """All advice about this policy, each with its severity."""
@@ -63,6 +64,7 @@ class PolicyAdvice:
             self._attempts,
             self._client,
             self._max_delay,
+            self._tokens,
             self._lists,
             self._rules,
             self._keys,
@@ -251,6 +253,26 @@ class PolicyAdvice:
         if longest >= LONG_DELAY:
             message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before that: try 60s"
             yield ("pushback", "max_delay"), message
+
+    def _tokens(self, policy: Policy) -> _Said:
+        """Warn of an estimate of tokens that no policy uses which has it."""
+        if policy.tokens is not None:
+            return
+        for key in ("output", "bytes"):
+            path: KeyPath = ("tokens", key)
+            mark = mark_at(tree_of(self._settings, policy), path)
+            if mark.line and mark not in self._estimates():
+                yield path, "has no effect: no bucket of `rate` here has a `unit` of tokens"
+
+    def _estimates(self) -> set[Mark]:
+        """The positions of the estimates of tokens that policies use."""
+        if self._used is None:
+            upstreams = self._settings.router.upstreams
+            policies = [upstream.policy for upstream in upstreams]
+            policies += [route.policy for upstream in upstreams for route in upstream.routes]
+            trees = [tree_of(self._settings, each) for each in policies if each.tokens is not None]
+            self._used = {mark_at(tree, ("tokens", key)) for tree in trees for key in ("output", "bytes")}
+        return self._used
 
     def _lists(self, policy: Policy) -> _Said:
         """Warn of a status below 400 in a list of failures: it is a success, and would be retried."""

@@ -15,6 +15,8 @@ def read_value_file(file: str) -> bytes:
     try:
         with Path(file).open("rb") as source:
             content = source.read(MOST + 1)
+    except IsADirectoryError:
+        raise ValueError(f"{file} is a folder: name the file in it") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ValueError(f"{file} can't be read ({reason})") from None

@@ -75,3 +75,12 @@ def test_a_name_at_a_listener_that_has_no_effect(tmp_path: Path, apps: str, app:
     )
     expected = [f"redrive.yaml:1:57: listen[1].app: warning: {message}"] if message else []
     assert lines(tmp_path, found, "warning") == expected
+
+
+def test_a_field_that_carries_credentials_is_not_to_name_apps(tmp_path: Path) -> None:
+    text = "apps: {by: [listener, {header: Authorization}]}\nupstreams: {a: {url: https://a.test}}"
+    (line,) = lines(tmp_path, loaded(tmp_path, text), "warning")
+    assert line == (
+        "redrive.yaml:1:32: apps.by[1].header: warning: authorization is not forwarded if it names apps, "
+        "so no upstream gets it: take a field of your own"
+    )

@@ -88,3 +88,19 @@ def test_a_route_replaces_the_list(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, keys: str, message: str) -> None:
     (line,) = lines(tmp_path, loaded(tmp_path, f"{BUCKETS}    {keys}\n"))
     assert line.startswith(message), line
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            "tokens: {output: 5}",
+            ["redrive.yaml:9:22: upstreams.a.tokens.output: warning: has no effect: no "],
+        ),
+        ("tokens: {output: 5}\n    dialects: [http, openai]\n    rate: tpm", []),
+        ("dialects: [http, openai]\n    rate: tpm\n  b: {url: https://b.test}\ndefaults: {tokens: {bytes: 3}}", []),
+    ],
+)
+def test_an_estimate_that_nothing_uses(tmp_path: Path, keys: str, told: list[str]) -> None:
+    said = lines(tmp_path, loaded(tmp_path, f"{BUCKETS}    {keys}\n"), "warning")
+    assert [line[: len(each)] for line, each in zip(said, told, strict=True)] == told
