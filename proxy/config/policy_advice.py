@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from proxy.config.plain_keys import in_the_clear
+from proxy.config.policy_schema import DEFAULTS
 from proxy.config.problems import Mark, Severity
 from proxy.config.problems import Path as KeyPath
 from proxy.config.quota_drain import draining_share, too_small
@@ -255,13 +256,14 @@ class PolicyAdvice:
             yield ("pushback", "max_delay"), message
 
     def _tokens(self, policy: Policy) -> _Said:
-        """Warn of an estimate of tokens that no policy uses which has it."""
+        """Warn of an estimate of tokens, other than the default, that no policy uses which has it."""
         if policy.tokens is not None:
             return
+        tree = tree_of(self._settings, policy)
         for key in ("output", "bytes"):
             path: KeyPath = ("tokens", key)
-            mark = mark_at(tree_of(self._settings, policy), path)
-            if mark.line and mark not in self._estimates():
+            mark, is_default = mark_at(tree, path), tree["tokens"][key] == DEFAULTS.defaults["tokens"][key]
+            if mark.line and not is_default and mark not in self._estimates():
                 yield path, "has no effect: no bucket of `rate` here has a `unit` of tokens"
 
     def _estimates(self) -> set[Mark]:

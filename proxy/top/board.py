@@ -6,8 +6,8 @@ serious that state is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 #: The columns that rows can be sorted by.
@@ -45,7 +45,7 @@ class Row:
     caused it, as /upstreams describes it, if that is known. `circuits`: open circuit breakers by endpoint. `keys`:
     credentials that are put aside, by number. `cooling_keys`: credentials that cool, each with the seconds left.
     `limit`: how much a rate, a limiter or a concurrency limit allows. `weather`: its limits and outages, as /upstreams
-    describes them.
+    describes them. `held_by`: how many calls are held by what, as the metric's label `by` names it.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Row:
     queued: int
     limit: str
     weather: Sequence[dict[str, Any]] = ()
+    held_by: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def per_second(self) -> float | None:
@@ -122,6 +123,7 @@ class Row:
             "cooldown_seconds": self.cooldown,
             "cooldown": self.began,
             "held_calls": self.held,
+            "held_by": dict(self.held_by),
             "open_circuits": [{"endpoint": name, "seconds_left": left} for name, left in self.circuits],
             "credentials_cooling": [{"key": key, "seconds_left": left} for key, left in self.cooling_keys],
             "credentials_aside": [{"key": key, "seconds_left": left} for key, left in self.keys],
@@ -197,6 +199,7 @@ class Board:
             until=now + live["cooldown"],
             began=about["cooldown"] if about and live["cooldown"] else None,
             held=live["held"],
+            held_by=live.get("held_by", {}),
             circuits=[(endpoint, left) for endpoint, left in live["open"]],
             keys=[(key, left) for key, left in live["aside"]],
             cooling_keys=[(key, left) for key, left in live["cooling"]],

@@ -25,6 +25,8 @@ _BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
 #: Colours of the ranks of states.
 _COLOURS = {5: "bold red", 4: "red", 3: "magenta", 2: "yellow", 1: "blue", 0: "dim"}
 _NONE = "-"
+#: Causes that hold calls and have no note of their own, in words, by their names in the metric's label `by`.
+_SILENT = {"rate": "a rate", "ahead": "what is left of the upstream's limits"}
 #: Heads of the columns that can be added up.
 _ADDED = ("calls/s", "success", "1st try", "att/call")
 #: Lines that are no rows: the summary, the heads, the totals, the keys.
@@ -128,7 +130,7 @@ def _notes(row: Row) -> str:
             until if began is None else f"{until} ({began['field']}, {began['status']} from {began['endpoint']})"
         )
     if row.held:
-        said.append(f"{count(row.held)} {'call' if row.held == 1 else 'calls'} held")
+        said.append(f"{count(row.held)} {'call' if row.held == 1 else 'calls'} held{_held_by(row)}")
     said += [
         f"{endpoint or 'an endpoint'}: {f'probe in {duration(left)}' if left else 'probe due'}"
         for endpoint, left in row.circuits
@@ -140,6 +142,15 @@ def _notes(row: Row) -> str:
     if row.queued:
         said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
     return "; ".join(said)
+
+
+def _held_by(row: Row) -> str:
+    """By what calls are held, where no other note says it."""
+    by = {cause: number for cause, number in row.held_by.items() if cause in _SILENT}
+    if len(by) == 1 and sum(by.values()) == row.held:
+        return f" by {_SILENT[next(iter(by))]}"
+    told = ", ".join(f"{count(number)} by {_SILENT[cause]}" for cause, number in by.items())
+    return f" ({told})" if told else ""
 
 
 def _lane(lane: Mapping[str, Any]) -> str:

@@ -284,3 +284,11 @@ def test_a_narrow_screen_names_the_most_serious_state_and_keeps_the_figures() ->
 def test_times_are_rounded_to_what_is_of_use() -> None:
     written = [duration(each) for each in (0.0, 0.0012, 0.0691, 0.9996, 1.234, 65.102, 7_000)]
     assert written == ["0 ms", "1.2 ms", "69 ms", "1.0 s", "1.2 s", "65 s", "1.9 h"]
+
+
+def test_held_calls_say_by_what_where_no_other_note_does() -> None:
+    held = row(live("a", 5, held=3, held_by={"rate": 3}))
+    assert "3 calls held by a rate" in text([held])[2]
+    held = row(live("a", 5, held=4, held_by={"rate": 1, "ahead": 2, "outage": 1}))
+    assert "4 calls held (1 by a rate, 2 by what is left of the upstream's limits)" in text([held])[2]
+    assert held.as_data()["held_by"] == {"rate": 1, "ahead": 2, "outage": 1}
