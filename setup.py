@@ -61,6 +61,7 @@ MODULES = [
     "proxy.retry.buckets",
     "proxy.retry.call_state",
     "proxy.retry.caller",
+    "proxy.retry.chances",
     "proxy.retry.classification",
     "proxy.retry.content_coding",
     "proxy.retry.ending",

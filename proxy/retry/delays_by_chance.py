@@ -1,272 +1,250 @@
-"""The test of whether an upstream names delays by chance: it refuses a part of the attempts, however few are sent.
+"""The test of whether it pays to hold calls for the delays that an upstream names.
 
-Contract, section 5: after a delay that an upstream named, held calls go by a slow start. Where attempts are refused by
-chance, that serves hardly any call: the next refusal comes before the places have grown, and holds all calls again. So
-after some cooldowns in a row, each after few served attempts, several calls return at once: later, if the first attempt
-after each delay was served, since an upstream that only lacks capacity serves it. Of the calls that return at once, an
-upstream without capacity serves the first and refuses the others. If some are served that were sent after one that is
-refused, capacity was not the reason. From then on held calls return together, until most of them are refused again.
+Contract, section 5: a delay holds other calls too, and those go by a slow start after it. Where attempts are refused by
+chance, however few are sent, that serves hardly any call: the next refusal comes before the places have grown, and
+holds all calls again. The same is true where delays are much longer than the upstream needs. Fewer calls would be
+served than without a proxy.
 
-Attempts that are sent at once may arrive in any order. An upstream whose quota is used up serves some of them then that
-were sent after a refused one, too. So most of a test has to be served: a quota of which that much is left is not used
-up. And a mistake makes the next tests rarer, since calls were sent for it that the upstream refused.
+So what holding gives is measured: the share of the calls that came which were served. Where calls have waited for long,
+and more would be served if refusals were chance, several calls are sent at once when the delay is over. An upstream
+that lacks capacity refuses most of them. If most are served, a test begins: for a while, a delay holds only the call
+that was refused. If a clearly larger share is served than before, this goes on; else calls are held again, and the next
+test is made after twice the time.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
+
+from proxy.retry.chances import tail
+from proxy.retry.traffic import Traffic
+
 _NEVER = float("inf")
 
-#: A cooldown follows few served attempts if they are fewer than so many since the cooldown before.
-_MANY = 10
-#: The cooldowns in a row after which the test is made at first, and at most: they double with each test. They are so
-#: many times more while no first attempt after a delay was refused, since an upstream that asks for long delays loses
-#: much by a test that shows nothing.
-_COOLDOWNS, _COOLDOWNS_MOST, _UNLESS_FIRST = 3, 48, 2
-#: The calls that return at once in a test, at most and at least. They are no more than came during the delay: an
-#: upstream that takes a call or two a second would refuse most of a longer test.
-AT_ONCE, _AT_LEAST = 8, 5
-#: Attempts are sent at once if they follow the first within so many seconds; and how many of them are looked at.
-_AT_ONCE_WITHIN, _LOOKED_AT = 0.01, 64
-#: How many must be served after one that is refused, and which share of all that were sent at once, for refusals to be
-#: chance.
-_SERVED, _MOSTLY = 3, 0.6
-#: How many must be refused for refusals to be no chance any more, while they are more than a share of all that were
-#: sent at once, or less than a share of those that follow the first of them are not refused.
-_REFUSED, _MOST, _FEW = 8, 2 / 3, 0.2
-#: How many calls return at once as soon as refusals are known to be chance. They are twice as many after each time that
-#: most were served, so that a mistake sends few; all, if as many as are looked at would do.
-_TOGETHER = 2 * AT_ONCE
-#: Seconds for which the ends of a test's attempts are waited for at most.
-_LONGEST = 30.0
-#: Seconds for which it is remembered that delays are named by chance.
+#: Seconds over which it is measured what holding gives.
+_MEASURED_OVER = 20.0
+#: A test is made if calls will have waited for so many seconds at the end of the delay, or for twice as many if each
+#: first attempt after a delay was served, as by an upstream that only lacks capacity; and if so much more (a share of
+#: the calls) would be served if refusals were chance.
+_LONG, _WORTH = 8.0, 0.2
+#: How many calls are sent at once before a test, at most and at least; the share of them that has to be served; and the
+#: seconds within which they are sent.
+_TOGETHER, _AT_LEAST, _MOSTLY, _AT_ONCE = 8, 5, 0.6, 0.01
+#: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
+_ATTEMPTS, _DELAYS, _LONGEST = 20, 1.5, 15.0
+#: The latest refusals, and the most attempts of which they may be, for a test to end at once, or for refusals to be no
+#: chance any more.
+_REFUSED, _OF = 12, 16
+#: Seconds from a test that showed nothing to the next one, and from calls that were sent at once and mostly refused to
+#: the next ones: at first, and at most, since they are doubled each time.
+_AGAIN, _AGAIN_LONGEST, _SOON, _SOON_LONGEST = 20.0, 320.0, 5.0, 40.0
+#: By how much the share of served calls has to be larger in a test than before.
+_MORE = 0.1
+#: The probability, by the share of refusals in the test, of as few as before, above which these are called as many.
+_PROBABLE = 0.02
+#: Seconds for which it is remembered that holding does not pay, after the last refusal.
 _KNOWN = 120.0
-#: Seconds after which a mistake is forgotten.
-_FORGOTTEN = 600.0
 
 
 class Batch:
-    """The attempts that were sent at once, in order, and how each of them ended. `is_test`: they are a test that was
-    not read yet; `begun`: when the first of them was sent (seconds on the callers' clock), minus infinity if none is
-    taken up.
+    """The attempts that are sent at once before a test. `needed`: how many more of them have to be served for the test
+    to begin; `spare`: how many more may be refused; `refused`: whether any was. `begun`: when they are sent.
     """
 
-    __slots__ = ("_ends", "_numbers", "begun", "is_test")
+    __slots__ = ("_attempts", "begun", "needed", "refused", "spare")
 
-    def __init__(self, *, is_test: bool, begun: float = -_NEVER) -> None:
-        self.is_test, self.begun = is_test, begun
-        self._numbers: dict[object, int] = {}  # of the attempts that are under way
-        self._ends: list[str] = []  # how each attempt ended: "served", "refused", "" while that is not known
+    def __init__(self, count: int, now: float) -> None:
+        self._attempts: set[object] = set()
+        self.needed = math.ceil(_MOSTLY * count)
+        self.spare = count - self.needed
+        self.begun = now
+        self.refused = False
 
-    def close(self) -> None:
-        """Take up no further attempts. The ends of those that were sent are still noted, but they are no test."""
-        self.begun, self.is_test = -_NEVER, False
+    @property
+    def is_open(self) -> bool:
+        """Whether the ends of some of these attempts are still to come."""
+        return len(self._attempts) > 0
 
     def sent(self, attempt: object, now: float) -> None:
-        """Take up an attempt that is sent, if it follows the first one at once."""
-        if now - self.begun <= _AT_ONCE_WITHIN and len(self._ends) < _LOOKED_AT:
-            self._numbers[attempt] = len(self._ends)
-            self._ends.append("")
+        """Take up an attempt that is sent, if it is one of these."""
+        if now - self.begun <= _AT_ONCE:
+            self._attempts.add(attempt)
 
     def ended(self, attempt: object, *, refused: bool) -> bool:
         """Note how an attempt ended. Returns whether it is one of these attempts."""
-        number = self._numbers.pop(attempt, None)
-        if number is None:
+        if attempt not in self._attempts:
             return False
-        self._ends[number] = "refused" if refused else "served"
+        self._attempts.discard(attempt)
+        self.needed -= not refused
+        self.spare -= refused
+        self.refused = self.refused or refused
         return True
-
-    def since_refused(self) -> list[str]:
-        """The ends of the attempts from the first one that was refused on."""
-        return self._ends[self._ends.index("refused") :] if "refused" in self._ends else []
-
-    @property
-    def is_mostly_served(self) -> bool:
-        """Whether most of the attempts have been served; also True if there are none."""
-        return self._ends.count("served") >= _MOSTLY * len(self._ends)
-
-    @property
-    def is_mostly_refused(self) -> bool:
-        """Whether so many attempts have been refused that it is hardly chance."""
-        since = self.since_refused()
-        refused = since.count("refused")
-        is_most = len(since) - refused < _FEW * len(since) or refused > _MOST * len(self._ends)
-        return refused >= _REFUSED and is_most
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-
-class TestSchedule:
-    """After how many cooldowns in a row, each after few served attempts, the next test is made."""
-
-    __slots__ = ("_cooldowns", "_first_refused", "_least", "_mistaken_at", "_serves", "_wanted")
-
-    def __init__(self) -> None:
-        self._cooldowns = 0
-        self._first_refused = False  # in a cooldown of these, the first attempt after the delay before was refused
-        self._serves = False  # an attempt was served since the last cooldown began
-        self._wanted = _COOLDOWNS  # how many cooldowns it takes now; at first, and after chance was shown,
-        self._least = _COOLDOWNS  # it takes so many: more after mistakes,
-        self._mistaken_at = -_NEVER  # the latest of which was found then
-
-    def attempt_served(self) -> None:
-        """Note that an attempt was served."""
-        self._serves = True
-
-    def cooldown(self, served: float) -> None:
-        """Count a cooldown that begins after `served` attempts since the one before."""
-        if served >= _MANY:
-            self.restart()
-        elif self._serves:
-            self._cooldowns += 1
-        else:
-            self._first_refused = True
-        self._serves = False
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a test is to be made after the cooldown that was counted last."""
-        return self._cooldowns >= self._wanted * (1 if self._first_refused else _UNLESS_FIRST)
-
-    def restart(self) -> None:
-        """Count cooldowns from zero."""
-        self._cooldowns, self._first_refused = 0, False
-
-    def some_shown(self) -> None:
-        """Make the next test soon: the last one showed some chance, but too little to know."""
-        self._wanted = max(1, self._least // _COOLDOWNS)
-
-    def none_shown(self) -> None:
-        """Make the next test half as soon: the last one showed no chance."""
-        self._wanted = min(_COOLDOWNS_MOST, 2 * max(_COOLDOWNS, self._wanted))
-
-    def chance_shown(self, now: float) -> None:
-        """Make the next test, if one is needed again, as soon as the first."""
-        self._wanted = self._least_now(now)
-
-    def mistaken(self, now: float) -> None:
-        """Make tests half as soon from now on, because it was a mistake to take refusals for chance."""
-        self._least = self._wanted = min(_COOLDOWNS_MOST, 2 * self._least_now(now))
-        self._mistaken_at = now
-
-    def _least_now(self, now: float) -> int:
-        """The cooldowns in a row before the first test: three, unless there was a mistake lately."""
-        if now - self._mistaken_at > _FORGOTTEN:
-            self._least = _COOLDOWNS
-        return self._least
 
 
 class DelaysByChance:
-    """The test of one lane. Times are seconds on the callers' clock. `at_once`: how many calls may return at once when
-    the delay is over, beside those that the limit allows. `was_tested`: the attempt that was refused last was part of a
-    test, so that it says nothing about the pace and the number of calls that the limit allows.
+    """The test of one lane. Times are seconds on the callers' clock. `at_once`: how many calls may be sent at once when
+    the delay is over, beside those that the limit allows. `was_tested`: the attempt that was refused last was one of
+    them, so that it says nothing about the pace and the number of calls that the limit allows. `share`: of the attempts
+    that were refused in the latest test.
     """
 
     __slots__ = (
-        "_batch", "_came", "_known_until", "_opens_at", "_schedule", "_served", "_together", "at_once", "was_tested",
+        "_again", "_at", "_batch", "_begun", "_came", "_count", "_delay", "_first", "_first_refused", "_known_until",
+        "_latest", "_next_at", "_opens_at", "_refused", "_served", "_serves", "_soon", "at_once", "share", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._schedule = TestSchedule()
-        self._batch = Batch(is_test=False)  # the latest attempts that were sent at once;
-        self._opens_at = _NEVER  # the first that is sent from then on begins the next batch
-        self._served = 0  # how many were served after a refused one in the tests before
-        self._known_until = -_NEVER
-        self._together = _TOGETHER  # how many calls return at once while it is known
-        self._came = 0  # the calls that came since the last cooldown began
+        self._came = self._served = self._refused = 0.0  # of the latest seconds, fading
+        self._at = 0.0  # when these counts were true
+        self._delay = 0.0  # the longest delay named lately
         self.at_once = 0
+        self._batch: Batch | None = None
         self.was_tested = False
+        self._opens_at = _NEVER  # a test begins then
+        self._begun = _NEVER  # a test is under way since then
+        self._first, self._count = -1, 0  # how many attempts had been sent when it began; how many were refused since
+        self._latest: deque[int] = deque(maxlen=_REFUSED)  # how many had ended at each of the latest refusals
+        self._known_until = -_NEVER
+        self._next_at = -_NEVER  # calls are sent at once no sooner,
+        self._again, self._soon = _AGAIN, _SOON  # and the next time so many seconds later
+        self._serves = self._first_refused = False  # an attempt was served since the last delay; one delay had none
+        self.share = 0.0
 
-    def holds(self, now: float) -> bool:
-        """Whether delays are known to be named by chance."""
+    def is_known(self, now: float) -> bool:
+        """Whether it is known that holding does not pay."""
         return now < self._known_until
 
-    @property
-    def together(self) -> float:
-        """How many calls may return at once while delays are known to be named by chance; infinity for all."""
-        return self._together if self._together < _LOOKED_AT else _NEVER
+    def holds_none(self, now: float) -> bool:
+        """Whether a delay holds only its own call: that is known to be better, or it is tested."""
+        return self._begun < _NEVER or now < self._known_until
 
-    # -- cooldowns, and the calls that they hold ----------------------------------------------------------------------
+    # -- while delays hold calls --------------------------------------------------------------------------------------
 
-    def cooldown(self, served: float, until: float, now: float) -> None:
-        """Note that a cooldown begins, after `served` attempts since the one before (infinity if nothing was held); its
-        delay is over at `until`. Some calls may then be to return at once, as a test (`at_once`).
+    def came(self, now: float) -> None:
+        """Note that a call comes that may have to wait."""
+        if self._begun == _NEVER:
+            self._fade(now)
+            self._came += 1
+
+    def served(self, attempt: object, now: float) -> bool:
+        """Note that an attempt was served. Returns whether a test is to begin at once."""
+        if self._begun < _NEVER:
+            return False
+        self._fade(now)
+        self._served += 1
+        self._serves = True
+        batch = self._batch
+        if batch is None or not batch.ended(attempt, refused=False) or batch.needed > 0 or not batch.refused:
+            return False
+        self._batch, self._opens_at = None, now
+        return True
+
+    def refused_held(self, attempt: object, now: float) -> None:
+        """Note that an attempt was refused by an answer that names a delay, while delays hold calls."""
+        self._fade(now)
+        self._refused += 1
+        batch = self._batch
+        self.was_tested = batch is not None and batch.ended(attempt, refused=True)
+        if batch is not None and batch.spare < 0:
+            self._batch = None
+            self._fails(self._soon, now)
+            self._soon = min(_SOON_LONGEST, 2.0 * self._soon)
+
+    def cooldown(self, delay: float, since: float, now: float) -> None:
+        """Note that a delay of `delay` seconds begins, after others; the first call waits since the time `since`. Some
+        calls may then be sent at once when it is over, or a test may begin.
         """
-        self.at_once = self._came = 0
-        if self.holds(now):
-            self._batch.close()  # one of its attempts began this cooldown, and the ends of others are still to come
-            self._opens_at = until
+        self._fade(now)
+        self._delay = max(self._delay, delay)
+        self.at_once, self._opens_at = 0, _NEVER
+        self._first_refused, self._serves = self._first_refused or not self._serves, False
+        if self._batch is not None and self._batch.is_open:
             return
-        self._schedule.cooldown(served)
-        if self._is_read(now) and self._schedule.is_due:
-            self._schedule.restart()
-            self._batch, self._opens_at, self.at_once = Batch(is_test=True), until, AT_ONCE
+        until, gives = now + delay, self._gives
+        chance = self._served / max(1.0, self._served + self._refused)
+        long = _LONG if self._first_refused else 2.0 * _LONG
+        if self._served < 1.0 or gives + _WORTH >= chance or until - since < long or until < self._next_at:
+            return
+        self.at_once = _TOGETHER
 
-    def came(self) -> None:
-        """Note that a call waits from now on."""
-        self._came += 1
-
-    def take_at_once(self) -> int:
-        """The number of calls that may return at once now, as a test; zero when it is asked again."""
-        at_once, self.at_once = min(self.at_once, self._came), 0
-        return at_once if at_once >= _AT_LEAST else 0
-
-    # -- attempts -----------------------------------------------------------------------------------------------------
+    def take_at_once(self, waiting: int, now: float) -> int:
+        """The number of calls that may be sent at once now, of those that wait; zero when it is asked again."""
+        at_once, self.at_once = min(self.at_once, waiting), 0
+        if at_once < _AT_LEAST:
+            return 0
+        self._batch = Batch(at_once, now)
+        return at_once
 
     def sent(self, attempt: object, now: float) -> None:
         """Note that an attempt is sent."""
-        if now >= self._opens_at:
-            self._begin_batch(now)
-        self._batch.sent(attempt, now)
+        if self._batch is not None:
+            self._batch.sent(attempt, now)
 
-    def _begin_batch(self, now: float) -> None:
-        before = self._batch
-        if self.holds(now) and before and before.is_mostly_served:
-            self._together *= 2
-        self._batch, self._opens_at = Batch(is_test=before.is_test, begun=now), _NEVER
+    @property
+    def _gives(self) -> float:
+        """The share of the calls that came lately which were served: what holding gives."""
+        return min(1.0, self._served / max(1.0, self._came))
 
-    def ended(self, attempt: object, now: float, *, refused: bool) -> bool:
-        """Note that an attempt was served, or `refused` by an answer that names a delay. Returns whether that shows
-        that delays are named by chance, which was not known before.
-        """
-        batch = self._batch
-        is_counted = batch.ended(attempt, refused=refused)
-        if refused:
-            self.was_tested = is_counted and batch.is_test
-        else:
-            self._schedule.attempt_served()
-        if not is_counted:
+    def _fade(self, now: float) -> None:
+        faded = math.exp(min(0.0, self._at - now) / _MEASURED_OVER)
+        self._came, self._served, self._refused = self._came * faded, self._served * faded, self._refused * faded
+        self._at = now
+
+    # -- the test -----------------------------------------------------------------------------------------------------
+
+    def opens(self, now: float) -> bool:
+        """Begin a test if it is due. Returns whether it begins: the calls that were held are to be sent."""
+        if now < self._opens_at:
             return False
-        was_known = self.holds(now)
-        if self._served + batch.since_refused().count("served") >= _SERVED and batch.is_mostly_served:
-            self._know(now)
-            return not was_known
-        if was_known and batch.is_mostly_refused:
-            self._known_until = -_NEVER
-            self._schedule.mistaken(now)
-        return False
-
-    def _know(self, now: float) -> None:
-        """Note that delays are named by chance, as the latest attempts show."""
-        if not self.holds(now):
-            self._together = _TOGETHER
-        self._known_until, self._served = now + _KNOWN, 0
-        self._schedule.chance_shown(now)
-
-    def _is_read(self, now: float) -> bool:
-        """Whether the attempts of the test before have ended, so that another one may begin; its result is noted."""
-        batch = self._batch
-        if not batch.is_test:
-            return True
-        since = batch.since_refused()
-        if "" in since and now - batch.begun < _LONGEST:
-            return False
-        served = since.count("served")
-        if served and batch.is_mostly_served:
-            self._served += served
-            self._schedule.some_shown()
-        elif len(since) > 1:
-            self._served = 0
-            self._schedule.none_shown()
-        batch.is_test = False
+        self._fade(now)
+        self._begun, self._opens_at, self._first = now, _NEVER, -1
         return True
+
+    def refused(self, traffic: Traffic, now: float, *, drains: bool) -> None:
+        """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
+        `traffic` counts the attempts; `drains`: the calls that were held are still being sent, faster than calls come,
+        so that this says nothing yet.
+        """
+        if drains:
+            return
+        if self._first < 0:
+            self._begun, self._first, self._count = now, traffic.ended + traffic.flying, 0
+            self._latest.clear()
+        latest = self._latest
+        latest.append(traffic.ended)
+        self._count += 1
+        is_most = len(latest) == _REFUSED and traffic.ended - latest[0] + 1 + traffic.flying <= _OF
+        if self._begun == _NEVER:
+            self._known_until = -_NEVER if is_most else now + _KNOWN
+            return
+        sent = max(1, traffic.ended + traffic.flying - self._first)
+        if is_most:
+            self._end(now)
+        elif sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
+            self.share = self._count / sent
+            self._end(now, better=self._is_better(now))
+
+    def _is_better(self, now: float) -> bool:
+        """Whether clearly more is served in the test than before, and as many attempts were refused before, when fewer
+        were sent, so that refusals are chance.
+        """
+        if 1.0 - self.share <= self._gives + _MORE:
+            return False
+        held = round(self._served + self._refused)
+        return 1.0 - tail(held, round(self._refused) + 1, self.share) > _PROBABLE
+
+    def _end(self, now: float, better: bool = False) -> None:
+        """End the test. `better`: more is served than before."""
+        self._at, self._begun = now, _NEVER
+        self._soon = _SOON
+        if better:
+            self._known_until, self._again = now + _KNOWN, _AGAIN
+        else:
+            self._fails(self._again, now)
+            self._again = min(_AGAIN_LONGEST, 2.0 * self._again)
+
+    def _fails(self, again: float, now: float) -> None:
+        """Note that refusals seem to be no chance; the next test begins after `again` seconds."""
+        self._first_refused = False
+        self._next_at = now + again

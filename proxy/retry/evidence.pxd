@@ -28,7 +28,3 @@ cdef class Evidence:
     cpdef learn(self, double share, double now)
     @cython.locals(faded=double, ended=cython.longlong)
     cpdef _count(self, double now, long refused)
-
-
-@cython.locals(below=double, k=cython.long)
-cpdef double tail(long count, long least, double share) except -1

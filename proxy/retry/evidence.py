@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
+from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.loads import Loads
 from proxy.retry.throughput import Throughput
@@ -20,8 +21,6 @@ LATEST, FEW = 10, 3
 #: The probability of the latest refusals by chance below which they are want of capacity: before there is a limit, and
 #: before the limit in force is cut.
 BEGINS, CUTS = 1e-3, 0.02
-#: The most attempts for which the probability is computed exactly.
-_EXACT = 200
 #: The share of refusals that is called usual, at most, once the one that was learnt has turned out to be no chance.
 _UNLEARNT = 0.05
 #: Seconds over which the usual share of refusals is measured.
@@ -130,18 +129,3 @@ class Evidence:
         self._all = self._all * faded + (ended - self._upto)
         self._refused = self._refused * faded + refused
         self._at, self._upto = now, ended
-
-
-def tail(count: int, least: int, share: float) -> float:
-    """The probability that at least `least` of `count` attempts fail if each fails by chance with probability `share`
-    (the binomial distribution's upper tail).
-    """
-    if share >= 1.0:
-        return 1.0
-    if count > _EXACT:  # the normal distribution is as good then, and its terms do not overflow
-        deviation = math.sqrt(max(count * share * (1.0 - share), 1e-9))
-        return 0.5 * math.erfc((least - 0.5 - count * share) / (deviation * math.sqrt(2.0)))
-    below = 0.0
-    for k in range(min(least, count + 1)):
-        below += math.comb(count, k) * share**k * (1.0 - share) ** (count - k)
-    return max(0.0, 1.0 - below)

@@ -348,8 +348,11 @@ class Governor:
             is_quick = not usual or now - sent < usual
         if self.lanes.watch is not None:
             self.lanes.watch.failed(lane, traffic.ended, ending.how)
-        if cools:
-            lane.limit.delayed(attempt, now)
+        if cools and lane.limit.delays_by_chance(now):
+            if not lane.limit.delay_holds_none(now):
+                return
+        elif cools:
+            lane.limit.delay_holds(attempt, now)
             lane.asked_to_wait(sent, now, quick=is_quick)
             return
         lane.lasts = True

@@ -88,7 +88,7 @@ class Lane:
         Returns whether the answer begins a cooldown of its own, rather than being one more answer to attempts that were
         sent before the cooldown in force.
         """
-        if delay <= 0:
+        if delay <= 0 or self.limit.delays_by_chance(now):
             return False
         new = self._begin(status, delay, sent, now)
         if new:
@@ -114,15 +114,13 @@ class Lane:
             return False
         if now > self.until + self.place_seconds:
             self._well = now
-        if self.fleet.share == _NEVER:  # machines that share their places make no test
-            limit.test_delays(now + delay, now, is_first=is_first)
+        if self.fleet.share == _NEVER and not is_first:  # machines that share their places make no test
+            limit.cooldown(delay, next(iter(self.queue.calls.values()), now), now)
         if is_first or is_own:
             limit.return_slowly(now)
             self.places.forget()
         else:
             limit.halve(now)
-        if self.fleet.share == _NEVER and limit.delays_by_chance(now):
-            limit.return_together(now)
         self.begun, self.status = now, status
         if self._starter.waiter is not None:
             self.places.vacate(self._starter.waiter)
@@ -304,8 +302,8 @@ class Lane:
             if retries and self.outage.is_on and self.outage.probe is None and not self.queue and now >= self.until:
                 self.outage.probe_at = now
             self.queue.join(waiter, now)
-            if self.limit.evidence.by_chance is not None:
-                self.limit.evidence.by_chance.came()
+            if not retries and self.limit.evidence.by_chance is not None:
+                self.limit.evidence.by_chance.came(now)
             if app_of(waiter) is not None:  # the first may be a probe that stays held
                 left, share = max(0.0, self.until - now), self.fleet.places(self.limit.returns)
                 self.queue.arrange(self.outage.is_on, now, partial(_wait_behind, left, self.limit, now, share))
@@ -365,9 +363,9 @@ class Lane:
             self.release(now)
         if not self.places.sent(waiter, attempt):
             return False
-        by_chance = self.limit.evidence.by_chance
-        if by_chance is not None:
-            by_chance.sent(attempt, now)
+        self.limit.sent()
+        if self.limit.evidence.by_chance is not None:
+            self.limit.evidence.by_chance.sent(attempt, now)
         return True
 
     def landed(
@@ -382,8 +380,10 @@ class Lane:
         """
         self.usual_time = usual
         self.free_place(attempt, sent, now)
-        if well and self.limit.served_by_chance(attempt, now):
-            self._well = now  # though a cooldown has begun since it was sent
+        by_chance = self.limit.evidence.by_chance
+        if well and by_chance is not None and by_chance.served(attempt, now):
+            self._well = self.until = now
+            self.release(now)
         if well and sent >= self.begun:
             self._well = now
             self.limit.last_ratio = ratio
@@ -462,8 +462,11 @@ class Lane:
         `asking`: the waiter that is asking, whose alarm needs no setting.
         """
         if now >= self.until and self.queue:
+            by_chance = self.limit.evidence.by_chance
             if self.outage.is_on:
                 self._probe(now, asking)
+            elif by_chance is not None and by_chance.opens(now):
+                self.end_limit(now)
             else:
                 self._release(now, asking)
         first = self.queue.first()
@@ -479,7 +482,7 @@ class Lane:
         free, limit = self.free(now), self.limit
         order = self.queue.order if self.fleet.link is None else None
         by_chance = limit.evidence.by_chance
-        at_once = 0 if by_chance is None else by_chance.take_at_once()
+        at_once = 0 if by_chance is None or not by_chance.at_once else by_chance.take_at_once(len(self.queue), now)
         while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
             first = self.queue.first() if order is None else order.first(self.queue.calls, now)
             if first is None:

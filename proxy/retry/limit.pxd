@@ -8,6 +8,14 @@ from proxy.retry.trial cimport Trial
 cdef double _NEVER
 
 
+cdef class SinceCut:
+    cdef public long sent
+    cdef public long served
+    cdef public long refused
+
+    cpdef clear(self)
+
+
 cdef class Limit:
     cdef public Evidence evidence
     cdef public double most
@@ -26,8 +34,7 @@ cdef class Limit:
     cdef public double _cut_at
     cdef public double _fastest
     cdef public long _latest
-    cdef public long _served
-    cdef public long _refused
+    cdef public SinceCut _since_cut
     cdef public object _answers
     cdef public double _spaced
     cdef public double _quick_at
@@ -56,7 +63,6 @@ cdef class Limit:
     cpdef drain(self, long waiting, double now)
     cpdef held(self, double since, double now)
     cpdef halve(self, double now)
-    cpdef return_together(self, double now)
     cpdef double _least(self) except -1
     cpdef begin_elsewhere(self, double most, double threshold, double now)
     cpdef end(self, double now)
@@ -64,6 +70,7 @@ cdef class Limit:
     cpdef add_under_way(self, long more, double rate)
     cpdef _begin(self, double most, double threshold, double now)
     cpdef _cut(self, double now)
+    cpdef sent(self)
     cpdef served(self, double sent, double now, double ratio)
     cpdef bint _is_slow(self, double fastest, double now) except -1
     cpdef bint _answers_fast(self) except -1

@@ -24,8 +24,9 @@ from __future__ import annotations
 import math
 
 from proxy.retry.answer_times import MUCH_SLOWER, AnswerTimes
+from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
-from proxy.retry.evidence import CUTS, Evidence, tail
+from proxy.retry.evidence import CUTS, Evidence
 from proxy.retry.loads import Loads
 from proxy.retry.spacing import SLOWEST, Spacing
 from proxy.retry.throughput import Throughput
@@ -87,6 +88,19 @@ _ALWAYS = 2.0
 _PROBES = 1.0
 
 
+class SinceCut:
+    """The attempts that were sent since the limit was last cut: how many were sent, served and refused."""
+
+    __slots__ = ("refused", "sent", "served")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Set all counts to zero, because the limit is cut."""
+        self.sent = self.served = self.refused = 0
+
+
 class Limit:
     """The limit on the attempts of one lane. `most`: how many attempts may be under way at a time (only whole ones
     count), infinity while there is no limit; `threshold`: the number of places up to which each answer adds one.
@@ -95,7 +109,7 @@ class Limit:
 
     __slots__ = (
         "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest",
-        "_quick_at", "_refused", "_served", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
+        "_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
         "begun", "evidence", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part",
         "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
@@ -116,7 +130,7 @@ class Limit:
         self._fastest = _NEVER  # the least multiple of the usual time, of the `_latest` answers since it was looked at
         self._latest = 0
         self._answers = AnswerTimes()
-        self._served = self._refused = 0  # attempts sent since the last cut that have ended so
+        self._since_cut = SinceCut()
         self._given_up_until = -_NEVER
         self._given_up_for = 0.0
         self._base = 1.0  # the multiple of the usual time that is usual for now
@@ -162,58 +176,45 @@ class Limit:
         if self.most >= _ANY:
             self.return_slowly(now)
             return
-        self._answers.asked_to_wait_again(now, served=self._served > 0)
+        self._answers.asked_to_wait_again(now, served=self._since_cut.served > 0)
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
-    def test_delays(self, until: float, now: float, *, is_first: bool) -> None:
-        """Let the test of whether delays are named by chance take note of a cooldown that begins, whose delay is over
-        at `until`. `is_first`: nothing was held when it began.
+    def cooldown(self, delay: float, since: float, now: float) -> None:
+        """Note that the upstream named a delay (seconds) again, while calls wait of which the first does so since the
+        time `since`. It may then be tested whether it pays to hold them.
         """
-        by_chance = self.evidence.by_chance
-        if by_chance is None:
-            by_chance = self.evidence.by_chance = DelaysByChance()
-        by_chance.cooldown(_NEVER if is_first else self._served, until, now)
+        if self.evidence.by_chance is not None:
+            self.evidence.by_chance.cooldown(delay, since, now)
 
     def delays_by_chance(self, now: float) -> bool:
-        """Whether delays are known to be named by chance."""
+        """Whether a delay holds only the call that was refused, since delays are named by chance, or that is tested."""
         by_chance = self.evidence.by_chance
-        return by_chance is not None and by_chance.holds(now)
+        return by_chance is not None and by_chance.holds_none(now)
 
-    def delayed(self, attempt: object, now: float) -> None:
-        """Note that this attempt was refused by an answer that names a delay. Held calls return one by one again as
-        soon as delays are known to be no chance.
+    def delay_holds(self, attempt: object, now: float) -> None:
+        """Note that this attempt was refused by an answer that names a delay, which holds calls."""
+        if self.evidence.by_chance is None:
+            self.evidence.by_chance = DelaysByChance()
+        self.evidence.by_chance.refused_held(attempt, now)
+
+    def delay_holds_none(self, now: float) -> bool:
+        """Note that an attempt was refused by an answer that names a delay, where a delay holds only its own call.
+        Returns whether the refusal counts for the limit.
         """
         by_chance = self.evidence.by_chance
-        if by_chance is None:
-            return
-        was_known = by_chance.holds(now)
-        by_chance.ended(attempt, now, refused=True)
-        if was_known and not by_chance.holds(now) and self.is_on:
-            self.return_slowly(now)
-
-    def served_by_chance(self, attempt: object, now: float) -> bool:
-        """Note that this attempt was served. Returns whether delays are known to be named by chance; as soon as that is
-        known, held calls return all at once.
-        """
-        by_chance = self.evidence.by_chance
-        if by_chance is None:
-            return False
-        if by_chance.ended(attempt, now, refused=False) and self.is_on:
-            self.return_together(now)
-        return by_chance.holds(now)
+        assert by_chance is not None
+        was_known = by_chance.is_known(now)
+        by_chance.refused(self.evidence.traffic, now, drains=self.is_draining and self.is_on)
+        if by_chance.is_known(now) and not was_known:
+            self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
+        return was_known
 
     def _in_test(self) -> bool:
-        """Whether the attempt that was refused last was part of a test, so that it says nothing about the limit."""
+        """Whether the attempt that was refused last was sent at once with others, so that it says nothing about the
+        limit.
+        """
         return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
-
-    def return_together(self, now: float) -> None:
-        """Let held calls return at once, because a delay was named by chance."""
-        by_chance = self.evidence.by_chance
-        self.most = self.threshold = _ANY if by_chance is None else min(_ANY, by_chance.together)
-        self._spaced = 0.0
-        self.pace.end()
-        self._cut(now)
 
     def _least(self) -> float:
         """The fewest places that a refusal leaves. It is one; but where an upstream refuses without a queue, and its
@@ -282,15 +283,20 @@ class Limit:
     def _cut(self, now: float) -> None:
         self._cut_at = now
         self._fastest, self._latest = _NEVER, 0
-        self._served = self._refused = 0
+        self._since_cut.clear()
 
     # -- how attempts end -------------------------------------------------------------------------------------------
+
+    def sent(self) -> None:
+        """Note that an attempt is sent under the limit."""
+        self._since_cut.sent += 1
+        self._trial.sent()
 
     def served(self, sent: float, now: float, ratio: float) -> None:
         """Note that an attempt sent at `sent` was served, and let its answer change the limit. `ratio`: the time of the
         answer as a multiple of its route's usual time, 0 if that is not known.
         """
-        self._trial.count(ratio, before=sent < self.begun, refused=False)
+        self._trial.count(ratio, sent, self.begun, refused=False)
         if sent < self._cut_at or self.is_draining:
             return
         if self.evidence.throughput is not None:
@@ -298,7 +304,7 @@ class Limit:
         trip = now - sent
         self._answers.came(trip, ratio, now)
         self.round_trip += _NEWEST * (trip - self.round_trip) if self.round_trip else trip
-        self._served += 1
+        self._since_cut.served += 1
         self._latest += 1
         self._fastest = min(self._fastest, ratio)
         usual = self._answers.usual_for_now(ratio, self._base)
@@ -351,7 +357,7 @@ class Limit:
         while.
         """
         quiet = now - self._cut_at
-        return 1.0 if self._refused or quiet < _QUIET else (quiet / _QUIET) ** 3
+        return 1.0 if self._since_cut.refused or quiet < _QUIET else (quiet / _QUIET) ** 3
 
     def _is_slow(self, fastest: float, now: float) -> bool:
         """Whether the fastest of the latest answers (`fastest`, as a multiple of its usual time) is so slow that calls
@@ -398,14 +404,14 @@ class Limit:
             return
         if self.held_at == self.begun:
             self.evidence.refused_under_limit(now)
-        self._trial.count(_NEVER, before=sent < self.begun, refused=True, silent=silent)
+        self._trial.count(_NEVER, sent, self.begun, refused=True, silent=silent, late=not quick)
         if silent:
             self._answers.given_up(now - sent, least=SLOW)
         if not self._trial.is_on and not self.returns and not silent:
             self._trial.begin(self.evidence.pace, self.evidence.latest_share, now)
         if sent < self._cut_at:
             return
-        self._refused += 1
+        self._since_cut.refused += 1
         if quick and not self.pace.rate and self._trial.is_first and self._trial.shows_no_queue:
             # a refusal frees its place so soon that places alone would not send less
             self.pace.explore(max(self._trial.pace / 2, _ALWAYS))
@@ -415,7 +421,10 @@ class Limit:
         if self._spaced and silent:
             self._space_more(_SILENT_CUT, now)
             return
-        if tail(self._served + self._refused, self._refused, self.evidence.share()) >= CUTS:
+        ended = self._since_cut.served + self._since_cut.refused
+        if quick:  # what was sent before, and is not refused yet, is probably accepted
+            ended = max(ended, self._since_cut.sent)
+        if tail(ended, self._since_cut.refused, self.evidence.share()) >= CUTS:
             return
         if (quick and self._answers_fast()) or (self.most < 2.0 and not quick):
             self._slow_down(sent, now, quick=quick)
@@ -435,7 +444,7 @@ class Limit:
         `halve` or `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `quick`: the
         answer came sooner than one to a request that is served.
         """
-        if not quick or self._in_test() or self.delays_by_chance(now):
+        if not quick or self._in_test():
             return
         if self.evidence.throughput is None:
             self.evidence.throughput = Throughput()
@@ -482,7 +491,7 @@ class Limit:
         serves nothing still gets one attempt a second. `quick`: an answer refused it, sooner than a request that is
         served is answered; `delays`: the answer named a delay.
         """
-        pace, served = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001), self._served
+        pace, served = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001), self._since_cut.served
         if quick:
             if self.round_trip > _SOON_REGAINED:  # places may have allowed less, and most attempts have no answer yet
                 pace = min(pace, self.most * self.part / (self.round_trip - _SOON_REGAINED))

@@ -2,6 +2,7 @@
 
 cdef class Cohort:
     cdef public long ended
+    cdef public long under_way
     cdef public long refused
     cdef public long quick
     cdef public long silent
@@ -23,7 +24,8 @@ cdef class Trial:
     cdef public double _share
     cdef public double _slowness
 
-    cpdef count(self, double ratio, bint before, bint refused, bint silent=*)
+    cpdef sent(self)
+    cpdef count(self, double ratio, double sent, double begun, bint refused, bint silent=*, bint late=*)
     cpdef begin(self, double pace, double seen, double now)
     cpdef restart(self, double now)
     cpdef end(self)

@@ -18,6 +18,10 @@ _NEVER = float("inf")
 
 #: The number of attempts that are compared at a time.
 _ATTEMPTS = 20
+#: More attempts than are ever under way: taken off where it is not known how those under way will end.
+_UNKNOWN = -1_000_000_000
+#: The fewest answers, unless all attempts have ended: they show how long answers take.
+_ANSWERS = 4
 #: The most attempts that are waited for if the share of refusals is smaller than before, but not below this part of it:
 #: then it is not clear yet whether they are chance.
 _ENOUGH, _UNCLEAR = 60, 0.3
@@ -46,10 +50,10 @@ FAST = 2.5
 class Cohort:
     """A count of attempts that were sent at about the same time. `ended`: how many have ended; `refused`: how many of
     them were refused for want of capacity; `quick`: how many answers came about as fast as usual; `silent`: how many
-    had no answer.
+    had no answer; `under_way`: how many are under way, which count as served.
     """
 
-    __slots__ = ("_logs", "_timed", "ended", "quick", "refused", "silent")
+    __slots__ = ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way")
 
     def __init__(self) -> None:
         self.clear()
@@ -68,7 +72,7 @@ class Cohort:
 
     def clear(self) -> None:
         """Set all counts to zero, to count other attempts from now on."""
-        self.ended = self.refused = self.quick = self.silent = self._timed = 0
+        self.ended = self.refused = self.quick = self.silent = self._timed = self.under_way = 0
         self._logs = 0.0  # the sum of the logarithms of the multiples that `_timed` answers took
 
     @property
@@ -84,15 +88,20 @@ class Cohort:
         return self.quick >= _NEARLY_ALL * (self.ended - self.refused)
 
     @property
+    def known(self) -> int:
+        """How many of the attempts have been served or refused, or count as served."""
+        return self.ended + max(0, self.under_way)
+
+    @property
     def share(self) -> float:
         """The share of attempts that were refused."""
-        return self.refused / self.ended if self.ended else 0.0
+        return self.refused / self.known if self.known else 0.0
 
     @property
     def least_share(self) -> float:
         """The share of attempts that were refused; if it is small, less what chance may have added."""
         share = self.share
-        return share if share >= _EXPECTED else max(0.0, self.refused - math.sqrt(self.refused)) / max(1, self.ended)
+        return share if share >= _EXPECTED else max(0.0, self.refused - math.sqrt(self.refused)) / max(1, self.known)
 
 
 class Trial:
@@ -136,7 +145,7 @@ class Trial:
         """The attempts that are compared with those before: how many of them were made a second, how many ended, and
         how many of these were refused.
         """
-        return self.second.ended / max(now - self._since, 1e-3), self.second.ended, self.second.refused
+        return self.second.known / max(now - self._since, 1e-3), self.second.known, self.second.refused
 
     def end(self) -> None:
         """End the trial, with no result: nothing is compared any more."""
@@ -161,15 +170,27 @@ class Trial:
         """
         if not self.is_on or not self._is_first:
             return False
-        ended, refused = self.first.ended + self.second.ended, self.first.refused + self.second.refused
-        return ended >= _FEW and refused < _MANY * ended and not self.first.silent and not self.second.silent
+        known, refused = self.first.ended + self.second.known, self.first.refused + self.second.refused
+        return known >= _FEW and refused < _MANY * known and not self.first.silent and not self.second.silent
 
-    def count(self, ratio: float, before: bool, refused: bool, silent: bool = False) -> None:
-        """Count an attempt that ended. `before`: it was sent before the limit began; `ratio`: the time of its answer as
-        a multiple of its route's usual time; `refused`: it was refused for want of capacity; `silent`: it had no
-        answer.
+    def sent(self) -> None:
+        """Count an attempt that is sent under the limit. Where refusals come sooner than other answers, it counts as
+        served while it is under way: else, where answers take long, nearly all that have ended would be refused.
         """
-        (self.first if before else self.second).count(ratio, refused=refused, silent=silent)
+        self.second.under_way += 1
+
+    def count(
+        self, ratio: float, sent: float, begun: float, refused: bool, silent: bool = False, late: bool = False
+    ) -> None:
+        """Count an attempt that ended, and was sent at `sent`; the limit began at `begun`. `ratio`: the time of its
+        answer as a multiple of its route's usual time; `refused`: it was refused for want of capacity; `silent`: it had
+        no answer; `late`: it was refused no sooner than served ones are answered.
+        """
+        if sent < begun:
+            self.first.count(ratio, refused=refused, silent=silent)
+        elif sent >= self._since:
+            self.second.under_way = _UNKNOWN if late else self.second.under_way - 1
+            self.second.count(ratio, refused=refused, silent=silent)
 
     def chance(self, now: float, several: bool = True) -> float:
         """Compare the attempts of the trial, if enough have ended. `several`: the limit held several calls at a time.
@@ -178,9 +199,9 @@ class Trial:
         chance, or 0 if the comparison shows that they fail for want of capacity, or shows nothing yet.
         """
         first, second = self.first, self.second
-        if not self.is_on or second.ended < _ATTEMPTS:
+        if not self.is_on or second.known < _ATTEMPTS or second.ended < min(_ATTEMPTS, second.refused + _ANSWERS):
             return 0.0
-        pace, share, slowness = second.ended / max(now - self._since, 1e-3), second.share, second.slowness
+        pace, share, slowness = second.known / max(now - self._since, 1e-3), second.share, second.slowness
         if self._is_first and first.ended:
             self._slowness = first.slowness
             if first.ended >= _UNDER_WAY:
@@ -195,7 +216,7 @@ class Trial:
         answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
         if is_less and as_many and as_slow and answered:
             return max(share, _LEAST)
-        if is_less and as_slow and answered and _UNCLEAR * self._share <= share <= _MOST and second.ended < _ENOUGH:
+        if is_less and as_slow and answered and _UNCLEAR * self._share <= share <= _MOST and second.known < _ENOUGH:
             return 0.0  # more attempts will tell
         if pace > _LESS * self.pace:  # as much was sent: this says better what to expect
             self._seen = share

@@ -1,202 +1,191 @@
-"""The test of whether an upstream names delays by chance (contract, section 5; decision 0015)."""
+"""The test of whether it pays to hold calls for named delays (contract, section 5; decision 0015)."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
-from proxy.retry.delays_by_chance import AT_ONCE, DelaysByChance
+from proxy.retry.delays_by_chance import DelaysByChance
+from proxy.retry.traffic import Traffic
 
 
-def begun(at: float = 10.0) -> DelaysByChance:
-    """A lane's test that begins at `at`, after three cooldowns of one second, each after few served attempts, and one
-    after a first attempt that was refused.
+def held(first_refused: bool = True, served: int = 3, refused: int = 2, came: int = 60) -> DelaysByChance:
+    """A lane's test after delays that held calls for nine seconds, up to the time 10: `came` calls have come, of which
+    `served` were served while `refused` attempts were refused. `first_refused`: after one of the delays, the first
+    attempt was refused.
     """
     test = DelaysByChance()
-    test.cooldown(0, at - 4.0, at - 5.0)
-    for before in (3.0, 2.0, 1.0):
-        test.ended(object(), at - before - 0.1, refused=False)
-        test.cooldown(2, at - before + 1.0, at - before)
-    calls(test)
+    for _ in range(came):
+        test.came(8.0)
+    for _ in range(refused):
+        test.refused_held(object(), 8.0)
+    if first_refused:
+        test.cooldown(1.0, 8.0, 8.0)
+    for _ in range(served):
+        test.served(object(), 8.5)
+    test.cooldown(1.0, 1.0, 9.0)
     return test
 
 
-def calls(test: DelaysByChance, count: int = AT_ONCE) -> None:
-    """Let so many calls come that have to wait."""
-    for _ in range(count):
-        test.came()
-
-
-def send(test: DelaysByChance, now: float) -> list[object]:
-    """Send as many attempts as the test allows at once."""
-    attempts = [object() for _ in range(test.take_at_once())]
+def end(test: DelaysByChance, served: str, waiting: int = 20, now: float = 10.0) -> list[bool]:
+    """Send as many attempts as the test allows at once, and end them in order: `s` is served, `r` refused. Returns
+    whether a test was to begin after each that was served.
+    """
+    attempts = [object() for _ in range(test.take_at_once(waiting, now))]
     for each in attempts:
         test.sent(each, now)
-    return attempts
+    assert test.take_at_once(waiting, now) == 0
+    found = []
+    for each, how in zip(attempts, served, strict=True):
+        if how == "s":
+            found.append(test.served(each, now + 0.1))
+        else:
+            test.refused_held(each, now + 0.1)
+            assert test.was_tested
+    return found
 
 
-def end(test: DelaysByChance, attempts: list[object], served: str, now: float) -> list[bool]:
-    """End the attempts in order: `s` is served, `r` refused. Returns what the test said of each."""
-    return [test.ended(each, now, refused=how == "r") for each, how in zip(attempts, served, strict=True)]
+def begun(served: str = "srssrsss") -> DelaysByChance:
+    """A test that has begun at the time 10.1, since most of the calls that were sent at once were served."""
+    test = held()
+    assert any(end(test, served))
+    assert not test.holds_none(10.1)
+    assert test.opens(10.1)
+    assert test.holds_none(10.1)
+    return test
 
 
-def test_after_three_cooldowns_with_few_served_attempts_several_calls_return_at_once() -> None:
-    test = begun()
-    assert test.at_once == AT_ONCE
-    assert len(send(test, 10.0)) == AT_ONCE
-    assert test.take_at_once() == 0
+def play(test: DelaysByChance, refused: Sequence[bool], every: float = 0.1, now: float = 11.0) -> float:
+    """Send attempts one after the other, of which some are refused. Returns the time after them."""
+    traffic = Traffic()
+    for is_refused in refused:
+        traffic.flying += 1
+        now += every
+        traffic.flying -= 1
+        traffic.ended += 1
+        if is_refused and test.holds_none(now):
+            test.refused(traffic, now, drains=False)
+    return now
 
 
-def test_where_each_first_attempt_is_served_the_test_comes_after_six_cooldowns() -> None:
-    """An upstream serves them if only capacity is missing: it loses the delay by a test."""
-    test = DelaysByChance()
-    for number in range(6):
-        assert test.at_once == 0
-        test.ended(object(), number + 0.5, refused=False)
-        test.cooldown(2, number + 2.0, number + 1.0)
-    assert test.at_once == AT_ONCE
+def test_after_long_holds_that_serve_few_several_calls_are_sent_at_once() -> None:
+    assert held().take_at_once(20, 10.0) == 8
+    assert held().take_at_once(6, 10.0) == 6
 
 
-def test_attempts_served_after_a_refused_one_show_chance() -> None:
-    test = begun()
-    assert end(test, send(test, 10.0), "srsssrss", 10.1).index(True) == 6  # five of eight are served then
-    assert test.holds(10.1)
-    assert test.holds(120.0)
-    assert not test.holds(131.0)
-
-
-def test_an_upstream_that_serves_the_first_and_refuses_the_others_has_no_capacity() -> None:
-    test = begun()
-    end(test, send(test, 10.0), "sssssrrr", 10.1)
-    assert not test.holds(10.1)
-    assert test.was_tested  # its refusals say nothing about the pace
-    test.cooldown(2, 10.8, 10.3)
-    test.cooldown(0, 11.3, 10.8)
-    for number in range(4):  # it is asked twice as seldom after that
-        test.ended(object(), 11.0 + number, refused=False)
-        test.cooldown(2, 12.5 + number, 11.5 + number)
-        assert test.at_once == 0
-    test.ended(object(), 17.0, refused=False)
-    test.cooldown(2, 18.5, 17.5)
-    assert test.at_once == AT_ONCE
-
-
-def test_attempts_that_follow_later_are_no_part_of_a_test() -> None:
-    """The capacity that was used may have come back by then."""
-    test = begun()
-    attempts = send(test, 10.0)
-    later = [object() for _ in range(4)]
-    for each in later:
-        test.sent(each, 10.1)
-    end(test, attempts, "srrrrrrr", 10.2)
-    end(test, later, "ssss", 10.3)
-    assert not test.holds(10.3)
-
-
-def test_it_is_remembered_over_two_tests_what_was_served_after_refused_ones() -> None:
-    test = begun()
-    end(test, send(test, 10.0), "sssssrsr", 10.1)
-    assert not test.holds(10.1)
-    test.cooldown(0, 11.0, 10.2)
-    test.ended(object(), 10.5, refused=False)
-    test.cooldown(3, 12.0, 11.0)
-    calls(test)
-    assert end(test, send(test, 12.0), "srssssss", 12.1).index(True) == 5
-    assert test.holds(12.1)
-
-
-def test_a_few_calls_are_no_test() -> None:
+def test_a_few_calls_are_not_sent_at_once() -> None:
     """An upstream that takes a call or two a second refuses most of what is sent at once."""
-    test = begun()
-    test.cooldown(2, 11.0, 10.0)
-    calls(test, 4)
-    assert test.take_at_once() == 0
+    assert held().take_at_once(4, 10.0) == 0
+
+
+def test_where_each_first_attempt_is_served_calls_are_held_for_longer_before() -> None:
+    test = held(first_refused=False)
+    assert test.at_once == 0
+    test.served(object(), 9.5)
+    test.cooldown(6.0, 1.0, 11.0)
+    assert test.at_once == 8
 
 
 def test_an_upstream_that_serves_nothing_is_not_tested() -> None:
+    assert held(served=0).at_once == 0
+
+
+def test_holding_that_serves_nearly_as_many_as_chance_would_let_it_is_not_tested() -> None:
+    assert held(served=50, refused=5, came=60).at_once == 0
+
+
+def test_most_served_beside_a_refused_one_begin_a_test() -> None:
+    assert end(held(), "srsssrss") == [False, False, False, False, True, False]
+
+
+def test_all_served_show_nothing() -> None:
+    """A quota has just been renewed, say."""
+    test = held()
+    assert not any(end(test, "ssssssss"))
+    assert not test.opens(10.2)
+
+
+def test_an_upstream_that_refuses_most_of_them_is_not_tested_and_asked_ever_more_seldom() -> None:
+    test = held()
+    assert not any(end(test, "srrrrsss"))
+    assert not test.opens(11.0)
+    test.cooldown(1.0, 2.0, 12.0)
+    assert test.at_once == 0
+    test.cooldown(1.0, 2.0, 14.5)  # none was served since
+    test.served(object(), 14.6)
+    test.cooldown(1.0, 2.0, 15.0)
+    assert test.at_once == 8
+
+
+def test_attempts_that_are_sent_later_do_not_count() -> None:
+    """The capacity that was used may have come back by then."""
+    test, later = held(), object()
+    attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
+    for each in attempts:
+        test.sent(each, 10.0)
+    test.sent(later, 10.1)
+    test.refused_held(attempts[0], 10.1)
+    assert [test.served(each, 10.2) for each in attempts[1:5]] == [False] * 4
+    assert not test.served(later, 10.3)
+    assert test.served(attempts[5], 10.4)
+
+
+def test_chance_is_known_once_clearly_more_are_served_and_as_many_refused() -> None:
+    test = begun()
+    now = play(test, [False, True, False] * 10)
+    assert test.is_known(now)
+    assert 0.25 <= test.share <= 0.4
+    assert test.is_known(now + 119.0)
+    assert not test.holds_none(now + 121.0)
+
+
+def test_a_refusal_renews_what_is_known() -> None:
+    test = begun()
+    now = play(test, [False, True, False] * 10)
+    test.refused(Traffic(), now + 100.0, drains=False)
+    assert test.is_known(now + 200.0)
+
+
+def test_calls_that_were_held_and_are_sent_first_are_no_part_of_the_test() -> None:
+    test, traffic = begun(), Traffic()
+    for number in range(30):
+        traffic.ended += 1
+        test.refused(traffic, 11.0 + number / 10, drains=True)
+    assert test.holds_none(14.0)
+    assert not test.is_known(14.0)
+
+
+def test_a_test_in_which_nearly_all_are_refused_ends_at_once() -> None:
+    test = begun()
+    now = play(test, [True] * 12)
+    assert not test.holds_none(now)
+    test.cooldown(1.0, 2.0, now)
+    assert test.at_once == 0
+
+
+def test_a_test_in_which_no_more_are_served_than_before_ends() -> None:
     test = DelaysByChance()
-    for number in range(20):
-        test.cooldown(0, number + 1.0, float(number))
-        assert test.at_once == 0
+    for _ in range(20):
+        test.came(8.0)
+        test.served(object(), 8.0)
+    for _ in range(20):
+        test.came(8.0)
+        test.refused_held(object(), 8.0)
+    test._opens_at = 9.0  # as after calls that were sent at once
+    assert test.opens(9.0)
+    now = play(test, [False, True] * 20, now=9.0)
+    assert not test.holds_none(now)
 
 
-def test_a_limit_that_comes_later_ends_it() -> None:
+def test_where_fewer_attempts_were_refused_by_less_load_it_is_no_chance() -> None:
+    test = held(served=40, refused=1, came=90)
+    assert any(end(test, "srssrsss"))
+    assert test.opens(10.1)
+    now = play(test, [False, True, False] * 10)
+    assert not test.holds_none(now)
+
+
+def test_it_is_chance_no_more_once_nearly_all_are_refused() -> None:
     test = begun()
-    end(test, send(test, 10.0), "srsssrss", 10.1)
-    test.cooldown(5, 12.0, 11.0)
-    attempts = [object() for _ in range(20)]
-    for each in attempts:
-        test.sent(each, 12.0)
-    end(test, attempts, "s" * 10 + "r" * 10, 12.1)
-    assert not test.holds(12.1)
-
-
-def test_seven_refused_attempts_are_too_few_to_end_it() -> None:
-    test = begun()
-    end(test, send(test, 10.0), "srsssrss", 10.1)
-    test.cooldown(5, 12.0, 11.0)
-    attempts = [object() for _ in range(8)]
-    for each in attempts:
-        test.sent(each, 12.0)
-    end(test, attempts[:7], "r" * 7, 12.1)
-    assert test.holds(12.1)
-    end(test, attempts[7:], "r", 12.1)
-    assert not test.holds(12.1)
-
-
-def test_a_quota_that_is_nearly_used_up_is_no_chance_in_whatever_order_attempts_arrive() -> None:
-    test = begun()
-    end(test, send(test, 10.0), "rsrrsrrs", 10.1)
-    assert not test.holds(10.1)
-    test.cooldown(0, 11.0, 10.5)
-    for number in range(5):  # nor does it make the next test sooner
-        test.ended(object(), 11.0 + number, refused=False)
-        test.cooldown(2, 12.5 + number, 11.5 + number)
-        assert test.at_once == 0
-
-
-def known_by_mistake(test: DelaysByChance, now: float) -> None:
-    """Let delays be known to be named by chance, and the calls that then return together be refused. The first refusal
-    begins a cooldown.
-    """
-    end(test, send(test, now), "rsssssss", now + 0.1)
-    assert test.holds(now + 0.1)
-    test.cooldown(3, now + 2.0, now + 1.0)
-    attempts = [object() for _ in range(16)]
-    for each in attempts:
-        test.sent(each, now + 2.0)
-    end(test, attempts[:1], "r", now + 2.1)
-    test.cooldown(3, now + 3.0, now + 2.1)
-    end(test, attempts[1:8], "r" * 7, now + 2.1)
-    assert test.holds(now + 2.1)  # refusals come first, and the others may still be served
-    end(test, attempts[8:], "rrrsrrss", now + 2.3)
-    assert not test.holds(now + 2.3)
-
-
-def test_a_batch_is_judged_whole_though_its_first_refusal_begins_a_cooldown() -> None:
-    known_by_mistake(begun(), 10.0)
-
-
-def test_a_mistake_makes_tests_rarer() -> None:
-    test = begun()
-    known_by_mistake(test, 10.0)
-    test.cooldown(2, 19.0, 18.0)
-    test.cooldown(0, 20.0, 19.0)
-    for number in range(5):
-        assert test.at_once == 0
-        test.ended(object(), 20.0 + number, refused=False)
-        test.cooldown(2, 21.5 + number, 20.5 + number)
-    assert test.at_once == AT_ONCE
-
-
-def test_few_calls_return_together_until_most_of_them_were_served() -> None:
-    """What was taken for chance may be a quota that is used up."""
-    test = begun()
-    end(test, send(test, 10.0), "srsssrss", 10.1)
-    assert test.together == 2 * AT_ONCE
-    for at, together in ((12.0, 4 * AT_ONCE), (14.0, 4 * AT_ONCE), (16.0, math.inf)):
-        test.cooldown(5, at, at - 1.0)
-        attempts = [object() for _ in range(10)]
-        for each in attempts:
-            test.sent(each, at)
-        assert test.together == together
-        end(test, attempts, "rrsrrssrss" if at == 12.0 else "ssssrsssrs", at + 0.1)
+    now = play(test, [False, True, False] * 10)
+    assert test.is_known(now)
+    assert not test.holds_none(play(test, [True] * 13, now=now))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.evidence import Evidence, tail
+from proxy.retry.chances import tail
+from proxy.retry.evidence import Evidence
 from proxy.retry.limit import Limit
 from proxy.retry.spacing import SLOWEST
 from proxy.retry.traffic import Traffic
@@ -341,14 +342,6 @@ def test_a_pace_ends_where_one_place_is_the_smaller_limit() -> None:
         limit.served(at, at + 0.05, 1.0)
     assert at < 110.0
     assert limit.threshold == limit.most == 1.0  # from there on it grows by one a round trip
-
-
-def test_a_limit_under_which_calls_return_together_has_no_pace_that_answers_would_change() -> None:
-    limit = returning()
-    assert limit.pace.rate > 0.0
-    limit.return_together(100.0)
-    limit.served(100.1, 100.2, 1.0)
-    assert limit.pace.rate == 0.0
 
 
 def test_answers_that_take_no_time_do_not_end_a_pace() -> None:

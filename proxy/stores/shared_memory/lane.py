@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane, retime_all
-from proxy.retry.limit import Limit
+from proxy.retry.limit import Limit, SinceCut
 from proxy.retry.outage import Outage
 from proxy.retry.spacing import Spacing
 from proxy.retry.traffic import Traffic
@@ -44,7 +44,7 @@ _NEVER = float("inf")
 SHARED: Names = {
     Limit: (
         *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest"),
-        *("_quick_at", "_refused", "_served", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
+        *("_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
         *("begun", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip", "threshold"),
         *("timed_out_at", "was_chance"),
     ),
@@ -57,8 +57,9 @@ SHARED: Names = {
         *("_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
         "sendings",
     ),
+    SinceCut: ("refused", "sent", "served"),
     Trial: ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
-    Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent"),
+    Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way"),
     Outage: (
         *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "in_vain", "probe_at"),
         "since",
