@@ -53,7 +53,7 @@ def test_a_target_is_judged_by_the_rounds_ratios(monkeypatch: pytest.MonkeyPatch
         "haproxy": {targets.AT_32: {targets.CPU: [8.0, 8.0, 17.0]}},
     }
     row = next(line for line in targets.verdicts(raw) if line.startswith(f"| {targets.AT_32} "))
-    assert row == f"| {targets.AT_32} | 3.20 (3.2) | 0.80 (0.9) **missed** | 4.00 |  |"
+    assert row == f"| {targets.AT_32} | 3.20 (3.2) | 0.80 (1) **missed** | 4.00 |  |"
 
 
 def test_a_round_that_failed_does_not_shift_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
