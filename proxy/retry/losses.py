@@ -125,8 +125,8 @@ class Losses:
         lanes, outage = self._lanes, base.outage
         if lanes.suspects or self._lost.rows or outage.lost_in_a_row or _is_out(base):
             return False
-        if several and self.is_lost(names, base):
-            return False
+        if lanes.fleet is not None or (several and self.is_lost(names, base)):
+            return False  # a fleet is asked for the weather of a lane as soon as the lane is made
         self._lone = LoneLoss(names, ending.how, base.traffic.ended, now)
         base.traffic.answered_at = outage.answered_at = now  # by the gateway
         lanes.suspect(1)

@@ -6,13 +6,14 @@ from playbook import Playbook, fault, reply, start
 
 from proxy.retry.actions import Deliver, Launch
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.caller import Caller
+from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import MOST_GROUPS
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane_in_fleet import limit_elsewhere
 from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry.route_names import names_of
 from proxy.retry.usual_times import KNOWN
 
 
@@ -206,6 +207,36 @@ def test_an_endpoint_that_was_never_there_gets_no_limit() -> None:
     for number in range(4):
         fail(governor, 1004.0 + number / 100)
     assert governor.first.limit.is_on
+
+
+class Adopting:
+    """A fleet that only remembers which lanes it was told of."""
+
+    def __init__(self) -> None:
+        self.names: list[Name] = []
+
+    def adopt(self, name: Name, lane: object) -> None:
+        self.names.append(name)
+
+
+def test_one_lost_attempt_makes_the_lane_of_its_route_only_in_a_fleet_which_is_asked_for_the_weather_of_the_lane() -> (
+    None
+):
+    request, ending = Request("GET", "u.example", "/"), AttemptEnding(False, True, False, True, "route", "503")
+    names = names_of("r", request)
+    for fleet, made in ((None, False), (Adopting(), True)):
+        governor = Governor()
+        if fleet is not None:
+            governor.lanes.join(fleet)  # type: ignore[arg-type]
+        governor.traffic.failed()
+        is_noted = governor.failed_freely(object(), names, ending, 0.9, 1.0)
+        if not is_noted:
+            caller = Caller(request, request.fields, "r")
+            caller.limits = caller.outages = True
+            governor.failed(object(), caller, ending, 0.9, 1.0, again=False, cools=False)
+        assert (is_noted, governor.lanes.suspects) == (not made, 1)
+        assert (governor.lanes.find(("", names.lost)) is not None) is made
+        assert fleet is None or ("", names.lost) in fleet.names
 
 
 def test_a_route_whose_lane_makes_room_for_others_is_no_suspect_any_more() -> None:
