@@ -440,7 +440,11 @@ class AppConnection(ConnectionStream):
 
     def pinned(self, origin: Origin) -> UpstreamStream | None:
         resting = self.own.get(origin) if self.own is not None else None
-        return resting.pop() if resting else None
+        while resting:
+            stream = resting.pop()
+            if stream.is_open:  # else it is being closed, and a request sent on it would count as sent
+                return stream
+        return None
 
     def done(self) -> None:
         exchange, self.exchange = self.exchange, None

@@ -343,6 +343,19 @@ async def test_negotiate_pins_its_connection_to_the_app_connection() -> None:
         assert [r.connection for r in upstream.requests] == [1, 1, 1, 2]
 
 
+async def test_a_call_that_comes_while_its_own_connection_closes_is_sent_on_another() -> None:
+    steps = (answer(401, b"", "WWW-Authenticate: Negotiate"), answer(200, b"welcome"))
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        await app.ask("GET", "/api/")
+        (own,) = front.path.context.pool.connections
+        (connection,) = front.path.acceptor.connections
+        assert own.transport is not None
+        own.transport.close()  # as when its end comes at the same moment as the request
+        connection.data_received(request("POST", "/api/", host="127.0.0.1", body=b"x"))
+        assert (await app.read()).body == b"welcome"
+        assert [r.connection for r in upstream.requests] == [1, 2]
+
+
 async def test_an_app_that_goes_while_its_upload_is_held_back_is_noticed() -> None:
     async def stuck(turn: Turn) -> None:
         turn.writer.transport.pause_reading()
