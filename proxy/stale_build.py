@@ -39,16 +39,22 @@ def _stale(package: Path) -> Iterator[str]:
 
 
 def _built(package: Path) -> Iterator[tuple[str, Path]]:
-    """Each compiled module, and the file that has its code."""
+    """Each compiled module, and the file that has its code: the library's, and those that an earlier release has built
+    each into a file of its own, which are imported unless the library has them.
+    """
     try:
         from proxy.compiled_modules import FILE, NAMES
-    except ImportError:  # nothing, or by an earlier release, which made a file for each module
-        for file in package.rglob("*.so"):
-            path = file.relative_to(package.parent).with_name(file.name.partition(".")[0])
-            yield str(path).replace("/", "."), file
+    except ImportError:
+        names: frozenset[str] = frozenset()
     else:
-        for name in NAMES:
+        names = NAMES
+        for name in names:
             yield name, Path(FILE)
+    for file in package.rglob("*.so"):
+        path = file.relative_to(package.parent).with_name(file.name.partition(".")[0])
+        name = str(path).replace("/", ".")
+        if name not in names:
+            yield name, file
 
 
 def _time(file: Path) -> float:

@@ -165,8 +165,11 @@ class BuildLibrary(build_ext):
         return str(made)
 
     def copy_extensions_to_source(self) -> None:
-        """Put the library into the checkout, and remove what an earlier release has built there."""
+        """Put the library into the checkout, and remove what an earlier release has built there, also of modules that
+        are not compiled any more: Python would import it in place of their source.
+        """
         super().copy_extensions_to_source()
-        for part in (part for each in self.extensions for part in each.parts):
-            for old in Path(part.name.replace(".", "/")).parent.glob(f"{part.name.rpartition('.')[2]}.*.so"):
+        package, _, library = LIBRARY.partition(".")
+        for old in Path(package).rglob("*.so"):
+            if not old.name.startswith(f"{library}."):
                 old.unlink()

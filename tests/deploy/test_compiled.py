@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from setuptools import Distribution
+from setuptools.command.build_ext import build_ext
 
 from proxy import stale_build
 from proxy.retry import dialect, facts, policy, value_bases
@@ -22,6 +24,9 @@ from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.wire.http1.compiled import CORE
 
 ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from one_library import BuildLibrary  # noqa: E402
+
 MODULES = re.findall(r'^    "(proxy[\w.]+)",$', (ROOT / "setup.py").read_text(), re.M)
 TYPED = [module for module in MODULES if (ROOT / module.replace(".", "/")).with_suffix(".pxd").exists()]
 #: The bases of values, and the values (dataclasses) by name.
@@ -155,6 +160,24 @@ def test_a_build_of_one_file_for_each_module_is_seen_too(checkout: Path, monkeyp
     os.utime(built, (900, 900))
     assert "proxy.retry.machine" in stale_build.warning()
     os.utime(built, (1000, 1000))
+    assert stale_build.warning() == ""
+
+
+def test_an_old_file_of_a_module_that_is_not_compiled_any_more_is_seen_and_removed_by_a_build(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.machine"})
+    monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
+    left, shadowed = checkout / "proxy/retry/call_history.cpython-311.so", checkout / "proxy/retry/machine.abi3.so"
+    for each in (left, shadowed):
+        each.touch()
+        os.utime(each, (900, 900))
+    left.with_name("call_history.py").touch()
+    assert "(proxy.retry.call_history)" in stale_build.warning()
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr(build_ext, "copy_extensions_to_source", lambda _: None)
+    BuildLibrary(Distribution()).copy_extensions_to_source()
+    assert [each.name for each in checkout.rglob("*.so")] == ["_core.so"]
     assert stale_build.warning() == ""
 
 
