@@ -31,6 +31,9 @@ _LONG, _WORTH = 8.0, 0.2
 #: How many calls are sent at once before a test, at most and at least; the share of them that has to be served; and the
 #: seconds within which they are sent.
 _TOGETHER, _AT_LEAST, _MOSTLY, _AT_ONCE = 8, 5, 0.6, 0.01
+#: Seconds for which the ends of these calls are waited for: of one that is cancelled, or fails in another way, none is
+#: reported.
+_WAITED_FOR = 30.0
 #: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
 _ATTEMPTS, _DELAYS, _LONGEST = 20, 1.5, 15.0
 #: The latest refusals, and the most attempts of which they may be, for a test to end at once, or for refusals to be no
@@ -61,10 +64,9 @@ class Batch:
         self.begun = now
         self.refused = False
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the ends of some of these attempts are still to come."""
-        return len(self._attempts) > 0
+    def is_open(self, now: float) -> bool:
+        """Whether the ends of some of these attempts are still waited for."""
+        return len(self._attempts) > 0 and now - self.begun <= _WAITED_FOR
 
     def sent(self, attempt: object, now: float) -> None:
         """Take up an attempt that is sent, if it is one of these."""
@@ -159,7 +161,7 @@ class DelaysByChance:
         self._delay = max(self._delay, delay)
         self.at_once, self._opens_at = 0, _NEVER
         self._first_refused, self._serves = self._first_refused or not self._serves, False
-        if self._batch is not None and self._batch.is_open:
+        if self._batch is not None and self._batch.is_open(now):
             return
         until, gives = now + delay, self._gives
         chance = self._served / max(1.0, self._served + self._refused)
@@ -195,7 +197,7 @@ class DelaysByChance:
 
     def opens(self, now: float) -> bool:
         """Begin a test if it is due. Returns whether it begins: the calls that were held are to be sent."""
-        if now < self._opens_at:
+        if now != self._opens_at:  # once that moment is over, no call waited then
             return False
         self._fade(now)
         self._begun, self._opens_at, self._first = now, _NEVER, -1

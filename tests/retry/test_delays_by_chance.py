@@ -116,6 +116,28 @@ def test_an_upstream_that_refuses_most_of_them_is_not_tested_and_asked_ever_more
     assert test.at_once == 8
 
 
+def test_calls_of_which_some_have_no_end_are_not_waited_for_without_end() -> None:
+    test = held()
+    attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
+    for each in attempts:
+        test.sent(each, 10.0)
+    for each in attempts[:4]:
+        test.served(each, 10.1)  # the others were cancelled, or reset
+    for now, at_once in ((39.0, 0), (41.0, 8)):
+        for _ in range(60):
+            test.came(now)
+        test.refused_held(object(), now)
+        test.cooldown(1.0, now - 10, now)
+        assert test.take_at_once(20, now) == at_once
+
+
+def test_no_test_begins_later_than_at_the_moment_that_shows_it_if_no_call_waits_then() -> None:
+    test = held()
+    assert any(end(test, "srssrsss"))
+    assert not test.opens(10.2)
+    assert test.opens(10.1)
+
+
 def test_attempts_that_are_sent_later_do_not_count() -> None:
     """The capacity that was used may have come back by then."""
     test, later = held(), object()
