@@ -326,8 +326,7 @@ class CallDriver(AttemptOwner):
         if context.watch.alarms:
             context.watch.remove(self)
         if self._alarm is not None:
-            if self._alarm.at != NEVER:
-                self._alarm.stop()
+            self._alarm.stop()
             self._alarm = None  # breaks a reference cycle
         if delivery.resumer is not None:
             if outcome is not Outcome.CLIENT_GONE:

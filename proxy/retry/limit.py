@@ -79,8 +79,6 @@ _GIVEN_UP, _GIVEN_UP_LONGEST = 5.0, 60.0
 #: sendings are spaced; their bound, since they double each time that a limit begins soon after the one before ended;
 #: and the seconds that count as soon.
 _UNBOUND, _PACED, _UNBOUND_LONGEST, _AGAIN = 2.0, 2.5, 30.0, 15.0
-#: Seconds since the last served attempt for which the upstream counts as one that serves.
-_SERVES = 5.0
 #: The pace, in sendings a second, that no trial goes below: section 9, rule 3, allows a sidecar as much at any time,
 #: and a client of one call at a time would wait for it.
 _ALWAYS = 2.0
