@@ -219,6 +219,8 @@ class Ahead:
         if lane is None:
             lane = self._lanes[whose] = AheadLane(self._traffic, account, whose)
         for each in reports:
+            if well:
+                account.trust.test_shows(each, spent[UNIT_INDEX[each.counts]], since, now)
             if account.is_old(each.name, spent[0], now):
                 continue
             believed = not well or account.trust.takes(

@@ -322,6 +322,8 @@ class Account:
         ]
         for each in tested:
             each.is_tested, each.order = True, self._spent[0]
+            if each.reported.counts == "attempts" and each.left(self._spent[each.unit_index], now) < 1:
+                self.trust.test_begins(each.reported, each.spent, each.at, now)
         return bool(tested)
 
     def _is_own_use(self, report: _Report) -> bool:

@@ -5,11 +5,13 @@ Others report the right remainder with a reset that is always far away. Calls th
 
 A report that nothing is left is disproved by an attempt that succeeds all the same, if the attempt was sent after the
 report had come and before the limit's reset. If the limit refills continuously, such a success disproves nothing: the
-report in that attempt's answer shows it. A reset is disproved by a report that all of the limit is back long before. A
-remainder that grows by what is sent is what was used, not what is left: of a limit that refills at its reset, less is
-left with each attempt; and if a limit that refills continuously refilled that slowly, its attempts would put off its
-reset. It takes seconds to know that, since resets are rounded. Until then a remainder that only grows by what is sent,
-and has never fallen by it, holds no call: at this pace the limit is not used up, whatever it is.
+report in that attempt's answer shows it, unless reports name the same reset for some time while no more is left: then
+nothing is added before the reset. What was sent since a report is taken off it, so a test also disproves a report that
+some is left, if more was sent since than that. A reset is disproved by a report that all of the limit is back long
+before. A remainder that grows by what is sent is what was used, not what is left: of a limit that refills at its reset,
+less is left with each attempt; and if a limit that refills continuously refilled that slowly, its attempts would put
+off its reset. It takes seconds to know that, since resets are rounded. Until then a remainder that only grows by what
+is sent, and has never fallen by it, holds no call: at this pace the limit is not used up, whatever it is.
 
 Calls that wait for the reset test nothing. So one call is sent as if no report had come:
 
@@ -40,6 +42,8 @@ _PART, _CLOCKS = 0.25, 0.1
 #: The part of a limit that is back, and the part of the time to its reset before which it is, if the reset was wrong;
 #: the part of a limit that is left at most, so that this can be told; the seconds by which reports round the time.
 _BACK, _EARLY, _LOW, _SECOND = 0.9, 0.75, 0.5, 1.0
+#: The seconds for which reports name the same reset if nothing is added before it; resets are rounded.
+_STANDS = 2.0
 #: The seconds, and the attempts, for which what is left has to grow; the part of these attempts by which it grows at
 #: least, and the part of what continuous refilling would add by which it grows at most; and the part of the seconds by
 #: which the reset is put off at most.
@@ -50,6 +54,20 @@ _CLIMBS, _ALIKE = 2, 1.5
 #: Seconds between two tests of a limit for which several calls wait.
 _TESTS = 60.0
 _NEVER_YET = -float("inf")
+
+
+@dataclass(slots=True)
+class _Test:
+    """A test, begun at `began`, of a limit of which nothing is left by its latest report, `reported`, and by what was
+    sent since. The report came at `came`, in the answer to an attempt that was sent when `spent` had been spent of the
+    limit in all; `stood`: by then it was known that nothing is added before the reset.
+    """
+
+    reported: ReportedLimit
+    spent: float
+    came: float
+    began: float
+    stood: bool
 
 
 @dataclass(slots=True)
@@ -64,6 +82,9 @@ class _Trust:
     since the last reset; it came at `least_came`, when `least_spent` had been spent of the limit. `last`: the latest
     report, in the answer to an attempt that was sent when `last_spent` had been spent; `climbed`: the number of reports
     in a row that say that more is left, by what was sent; `fell`: a report said that less is left, by what was sent.
+    `test`: the latest test, until an answer shows what came of it. `standing`: the first of the reports that name the
+    same reset, while no more is left; it came at `standing_at`; `stands`: they have done so for long enough to show
+    that nothing is added before the reset.
     """
 
     empty: ReportedLimit | None = None
@@ -86,6 +107,10 @@ class _Trust:
     last_spent: float = 0.0
     climbed: int = 0
     fell: bool = False
+    test: _Test | None = None
+    standing: ReportedLimit | None = None
+    standing_at: float = 0.0
+    stands: bool = False
 
 
 class ReportTrust:
@@ -137,10 +162,12 @@ class ReportTrust:
         if self._came_back_early(trust, reported, spent, since, now) or self._grows(trust, reported, spent, now):
             trust.doubted_until = now + LASTS
         self._climbs(trust, reported, spent)
+        self._stands(trust, reported, now)
         before = trust.empty
         is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
         if before is not None and since >= trust.came:
-            if not is_late and self._is_wrong(before, reported, spent - trust.spent, since - trust.came):
+            seconds = 0.0 if trust.stands else since - trust.came
+            if not is_late and self._is_wrong(before, reported, spent - trust.spent, seconds):
                 trust.doubted_until = now + LASTS
             trust.row = trust.row + 1 if is_late else trust.row
             trust.tested = False
@@ -165,6 +192,49 @@ class ReportTrust:
             return False
         trust.test_at = now
         return True
+
+    def test_begins(self, reported: ReportedLimit, spent: float, came: float, now: float) -> None:
+        """Note that a test begins of a limit of which nothing is left by its latest report, `reported`, and by what was
+        sent since. The report came at `came`, in the answer to an attempt that was sent when `spent` had been spent of
+        the limit in all.
+        """
+        trust = self._limits.setdefault(reported.name, _Trust())
+        trust.test = _Test(reported, spent, came, now, trust.stands)
+
+    def test_shows(self, reported: ReportedLimit, spent: float, since: float, now: float) -> None:
+        """Note what a test has shown, if `reported` is in the answer to it, also if a later attempt has been answered
+        before. The attempt succeeded, and was sent at `since`, when `spent` had been spent of the limit in all.
+        """
+        trust = self._limits.get(reported.name)
+        test = None if trust is None else trust.test
+        if trust is None or test is None or since < test.began:
+            return
+        trust.test, before = None, test.reported
+        reset_at = test.came + before.reset
+        if now < reset_at:
+            self._stands(trust, reported, now)
+        if since >= reset_at - max(_SECOND, _CLOCKS * before.reset):
+            return
+        stands = test.stood or trust.stands
+        if stands and now >= reset_at:
+            is_wrong = before.remaining < 1  # what this answer reports is of another window
+        else:
+            seconds = 0.0 if stands else since - test.came
+            is_wrong = self._is_wrong(before, reported, spent - test.spent - before.remaining, seconds)
+        if is_wrong:
+            trust.doubted_until = now + LASTS
+
+    @staticmethod
+    def _stands(trust: _Trust, reported: ReportedLimit, now: float) -> None:
+        """Note whether reports name the same reset for some seconds (`reported`, see `takes`), while no more is left.
+        A limit that fills up all the time would put it off.
+        """
+        first = trust.standing
+        moved = None if first is None else now + reported.reset - trust.standing_at - first.reset
+        if first is None or moved is None or abs(moved) >= _SECOND or reported.remaining > first.remaining:
+            trust.standing, trust.standing_at, trust.stands = reported, now, False
+        elif now - trust.standing_at >= _STANDS:
+            trust.stands = True
 
     @staticmethod
     def _came_back_early(trust: _Trust, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:

@@ -130,3 +130,45 @@ def test_what_is_forgotten_is_believed() -> None:
     trust.takes(said(0), spent=2, since=1, now=2)
     trust.forget("l")
     assert not trust.doubts("l", 2)
+
+
+@pytest.mark.parametrize(("remaining", "wrong"), [(0, True), (1, False)])
+def test_a_test_shows_it_if_nothing_is_left_only_by_what_was_sent_since_the_report(remaining: int, wrong: bool) -> None:
+    """Three were left, four were sent since, and the fifth is served."""
+    trust = ReportTrust()
+    assert trust.takes(said(3, limit=10), spent=1, since=0, now=0)
+    trust.test_begins(said(3, limit=10), spent=1, came=0, now=0.5)
+    trust.test_shows(said(remaining, limit=10), spent=3, since=0.4, now=1)
+    assert not trust.doubts("l", 1), "it was sent before the test"
+    trust.test_shows(said(remaining, limit=10), spent=6, since=0.5, now=2)
+    assert trust.doubts("l", 2) is wrong
+
+
+def after_a_test(trust: ReportTrust, last: ReportedLimit, now: float, since: float = 5) -> bool:
+    """Play a test that is sent at `since`, when twelve were sent since the report of three seconds that nothing is
+    left, and that is answered `now` with the report `last`. Returns whether the reports are known to be wrong.
+    """
+    trust.test_begins(said(0, 7, limit=10), spent=8, came=3, now=since)
+    trust.test_shows(last, spent=20, since=since, now=now)
+    return trust.doubts("l", now)
+
+
+@pytest.mark.parametrize(("reset", "last", "wrong"), [(7, 4, True), (9, 9, False)])
+def test_nothing_comes_back_before_a_reset_that_is_not_put_off(reset: float, last: float, wrong: bool) -> None:
+    """If the limit filled up all the time, others could have used what came back before the test."""
+    trust = ReportTrust()
+    trust.takes(said(5, 10, limit=10), spent=1, since=0, now=0)
+    trust.takes(said(0, reset, limit=10), spent=8, since=0, now=3)
+    assert after_a_test(trust, said(0, last, limit=10), 6) is wrong
+
+
+@pytest.mark.parametrize(("since", "wrong"), [(3.5, True), (8.9, True), (9, False)])
+def test_a_test_that_is_answered_after_the_reset_shows_it_too_if_nothing_comes_back_before(
+    since: float, wrong: bool
+) -> None:
+    """Resets are rounded to seconds, so that an attempt of the last second may be one of the next window."""
+    trust = ReportTrust()
+    trust.takes(said(5, 10, limit=10), spent=1, since=0, now=0)
+    trust.takes(said(0, 7, limit=10), spent=8, since=0, now=3)
+    assert after_a_test(trust, said(6, 9, limit=10), 11, since=since) is wrong
+    assert not after_a_test(ReportTrust(), said(6, 9, limit=10), 11, since=since)
