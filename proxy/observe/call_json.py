@@ -41,11 +41,9 @@ def call_lines(calls: list[CallRecord]) -> str:
 
 def call_json(call: CallRecord) -> str:
     """A call as JSON in one line, without a line end."""
-    authority, path, status, course, started = call.authority, call.path, call.status, call.course, call.started
-    if "?" in path or "@" in path or masking.has_parameters(path):
+    path, status, course, started = call.path, call.status, call.course, call.started
+    if "?" in path or "@" in path or ";" in path or "%3" in path:  # else `target` finds nothing to mask
         path = masking.target(path)
-    if "@" in authority:
-        authority = masking.authority(authority)
     took = call.ended - started
     seconds = f"{took:.6f}" if took else "0.0"
     if course is AT_ONCE and call.grpc_status is None:
@@ -61,7 +59,7 @@ def call_json(call: CallRecord) -> str:
     # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
     # CPython would make a list first, which takes longer (STACK_USE_GUIDELINE in its compile.c).
     return (
-        f'{{"time":"{timestamp(call.wall_started)}{_asked(call.policy, call.method, authority)}{quote(path)},'
+        f'{{"time":"{timestamp(call.wall_started)}{_asked(call.policy, call.method, call.authority)}{quote(path)},'
         f'"client":"{call.client}{ended}{seconds},"bytes_in":{call.bytes_in},"bytes_out":{call.bytes_out}'
         f"{front}{middle}{end}"
     )
@@ -76,7 +74,7 @@ def _asked(policy: Policy, method: str, authority: str) -> str:
     """The part of a call's JSON line that follows its time and ends before its path: upstream, route and strategy (of
     `policy`), method and host.
     """
-    return f'{policy_json(policy)}{method}","host":{quote(authority)},"path":'
+    return f'{policy_json(policy)}{method}","host":{quote(masking.authority(authority))},"path":'
 
 
 def _ended(status: int, outcome: str, attempts: int) -> str:
