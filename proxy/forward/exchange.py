@@ -21,10 +21,7 @@ from proxy.forward.resume import NOT_THE_REST
 from proxy.forward.token_prices import awaits_body, begin
 from proxy.forward.upload import Upload
 from proxy.forward.whole_look import DECIDE, LOOKED, look_at
-from proxy.retry.actions import (
-    Actions,
-    Answer,
-)
+from proxy.retry.actions import Actions, Answer
 from proxy.retry.classification import is_plain_end
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, grpc_status_of_http
 from proxy.retry.machine import Call

@@ -10,10 +10,7 @@ from proxy.retry.actions import Actions, Cancel
 from proxy.retry.call_history import revise
 from proxy.retry.call_state import CallState
 from proxy.retry.endings import finish, take_back
-from proxy.retry.facts import (
-    Fault,
-    Outcome,
-)
+from proxy.retry.facts import Fault, Outcome
 from proxy.retry.flows import SequentialFlow
 from proxy.retry.reasons import OUTGREW, SHUT_DOWN, own_answer
 from proxy.retry.states import Delivering, Done, Flying, Next
