@@ -25,10 +25,10 @@ from proxy.retry.factory import Factory, Key, Shared
 from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.output_sizes import OutputSizes
 from proxy.retry.policy import BreakerSpec, Policy, Strategy
 from proxy.retry.scope_state import KeyFields, ScopeState
 from proxy.retry.seen_keys import SeenKeys
+from proxy.retry.token_sizes import TokenSizes
 from proxy.retry.weather_changes import OBSERVED, Report, WeatherWatch
 
 #: Contract, section 3: header scopes are bounded.
@@ -63,7 +63,7 @@ class Registry:
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
         self._loads: OrderedDict[Key, Places] = OrderedDict()
         self._rosters: dict[str, Roster] = {}
-        self._outputs: dict[str, OutputSizes] = {}
+        self._outputs: dict[str, TokenSizes] = {}
         self.weather_changed: Report | None = None
         self._holds_none = False
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
@@ -341,7 +341,7 @@ class Registry:
             governor.ahead = governor.ahead or Ahead(governor.traffic)
             state.ungated = False  # every attempt's price counts
         if policy.tokens is not None:
-            state.outputs = self._outputs.setdefault(policy.upstream, OutputSizes())
+            state.outputs = self._outputs.setdefault(policy.upstream, TokenSizes())
         return state
 
     def _endpoints(self, policy: Policy) -> EndpointGroup:

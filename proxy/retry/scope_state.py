@@ -14,11 +14,11 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.output_sizes import OutputSizes
 from proxy.retry.policy import Mode, Policy
 from proxy.retry.rates import Rates
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import STEP, TokenGate
+from proxy.retry.token_sizes import TokenSizes
 
 #: The number of each mode: numbers are faster to compare than names.
 _MODES: Mapping[str, int] = {"enforce": 0, "observe": 1, "off": 2}
@@ -99,7 +99,7 @@ class ScopeState:
         self.mode = _MODES[mode]
         self._shadow: Bucket | None = None
         self.looked_up = LookUp()
-        self.outputs: OutputSizes | None = None  # of the upstream, if a rate bucket counts tokens
+        self.outputs: TokenSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate
         if len(rates) > 1 or (rates and rates[0].spec.unit != "attempts"):

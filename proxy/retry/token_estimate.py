@@ -15,7 +15,7 @@ from typing import Any
 
 from proxy.retry.bucket_specs import JsonPath, TokenRules
 from proxy.retry.json_paths import values_at, whole_number
-from proxy.retry.output_sizes import OutputSizes
+from proxy.retry.token_sizes import TokenSizes
 
 #: Contract, section 16: the tokens of a medium, and the most outputs of one request.
 MEDIUM_TOKENS, MOST_CHOICES = 1000, 128
@@ -55,7 +55,7 @@ def price_of(estimate: Estimate | None) -> Price:
 
 
 def estimate(
-    rules: TokenRules, body: Iterable[bytes] | None, size: int, outputs: OutputSizes | None, now: float
+    rules: TokenRules, body: Iterable[bytes] | None, size: int, outputs: TokenSizes | None, now: float
 ) -> Estimate:
     """The estimate for a request. `body`: its body, None if that is not kept; `size`: the bytes of it that have come;
     `outputs`: how long the outputs of the upstream's models were lately, None if that is not known.

@@ -14,10 +14,10 @@ from proxy.config.problems import Mark, Problems
 from proxy.retry.actions import Deliver, Launch
 from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
 from proxy.retry.facts import MappingFields, Outcome, Reply
-from proxy.retry.output_sizes import FEWEST, MODELS, WINDOW, OutputSizes
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.registry import Registry
 from proxy.retry.token_estimate import Estimate, estimate
+from proxy.retry.token_sizes import FEWEST, MODELS, WINDOW, TokenSizes
 from proxy.retry.token_usage import KEPT, TokenUsage, UsageReader
 
 
@@ -28,7 +28,7 @@ def rules(pack: str, **more: Any) -> TokenRules:
     return TokenRules(fields=(dialect.usage,), **{"burst": 10_000, **more})
 
 
-def expected(pack: str, document: Any, outputs: OutputSizes | None = None, **more: Any) -> Estimate:
+def expected(pack: str, document: Any, outputs: TokenSizes | None = None, **more: Any) -> Estimate:
     body = json.dumps(document).encode()
     return estimate(rules(pack, **more), (body[:5], body[5:]), len(body), outputs, 0.0)
 
@@ -82,7 +82,7 @@ def test_a_medium_costs_the_same_whatever_its_bytes(pack: str, content: Any) -> 
 
 
 def test_outputs_of_the_model_stand_for_a_maximum_that_is_not_named() -> None:
-    outputs = OutputSizes()
+    outputs = TokenSizes()
     for tokens in range(1, FEWEST):
         outputs.add("m", tokens, 0.0)
     assert expected("openai", {"model": "m"}, outputs).output == 1024
@@ -108,7 +108,7 @@ def test_what_answers_cost_is_what_the_next_attempts_are_expected_to_cost() -> N
 
 
 def test_a_hundred_models_are_kept_apart_and_the_rest_together() -> None:
-    outputs = OutputSizes()
+    outputs = TokenSizes()
     for number in range(MODELS):
         outputs.add(f"m{number}", 1.0, 0.0)
     for number in range(FEWEST):
@@ -255,7 +255,7 @@ def test_what_can_not_be_read_says_nothing() -> None:
 
 
 def test_prompts_cost_what_others_did_as_a_share_of_their_estimates() -> None:
-    outputs = OutputSizes()
+    outputs = TokenSizes()
     for _ in range(FEWEST - 1):
         outputs.add_prompt(100.0, 80.0)
     assert outputs.prompt_share == 1.0  # too few are known

@@ -26,7 +26,7 @@ PROMPTS = 50
 _REST = ""
 
 
-class OutputSizes:
+class TokenSizes:
     """The sizes (tokens) of the outputs of one upstream's models, and of its prompts, as a share of their estimates.
     `prompts`: the number of prompts that are known.
     """
