@@ -29,8 +29,8 @@ def one_word(*words: str) -> Word:
 
 
 def off_or_mapping(key: str, such_as: str) -> Word:
-    """The word `off`, of a key that is otherwise a mapping. `such_as` is an example of the mapping for the error
-    message.
+    """Make the form of the word `off`, for a key that takes a mapping otherwise. The error for other words shows
+    `such_as`, an example of the mapping.
     """
 
     def read(value: Any) -> str:
@@ -123,5 +123,6 @@ def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
 
 
 def several(form: Form, empty: str = "") -> Either:
-    """Make the form of a value or a list of such values. `empty` is the error for an empty list; "" allows it."""
+    """Make the form of a key that takes one value or a list of such values. `empty` is the error for an empty list;
+    "" allows an empty list."""
     return Either(word=form, list=ListOf(form, empty))

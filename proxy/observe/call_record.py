@@ -216,7 +216,9 @@ class Observer:
         """
 
     def app_repeated(self, policy: Policy) -> None:
-        """Count a call that ends now and may be the app's unannounced retry of a call that was given up."""
+        """Count a call that ends now and seems to be the app's own retry of a call that redrive gave up, though the app
+        did not mark it as one.
+        """
 
     def last_calls(self) -> list[CallRecord]:
         """Return the last calls of this process that are kept, in no particular order."""

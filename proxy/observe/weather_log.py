@@ -36,9 +36,9 @@ class Noted(NamedTuple):
 
 class WeatherLog:
     """The log of the last changes of weather (limits and outages that began or are over) in one process, and the
-    weather now. `look` gives the lanes of this process's governors, and `count` this process's held calls by app; None
-    in the parent of workers, where both are what the workers have sent. `troubled`: the scopes (upstream, scope value)
-    of this process in which there may be a limit or an outage.
+    weather now. `look` returns the lanes of this process's governors, and `count` the number of this process's held
+    calls by app; both are None in the parent of workers, which uses what the workers have sent. `troubled`: the scopes
+    (upstream, scope value) of this process in which there may be a limit or an outage.
     """
 
     def __init__(

@@ -160,7 +160,7 @@ class Ahead:
         self._known: OrderedDict[tuple[Whose, str], None] = OrderedDict()  # the limits; the longest unused first
 
     def account(self, whose: Whose) -> Account:
-        """The attempts of the endpoint and credential in `whose`, and the limits that their answers report."""
+        """The account of the endpoint and credential in `whose`: their attempts, and the limits that answers report."""
         account = self._accounts.get(whose)
         if account is None:
             account = self._accounts[whose] = Account()

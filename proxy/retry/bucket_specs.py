@@ -48,9 +48,9 @@ class QuotaSpec:
         return max(self.retry_cost, self.timeout_cost, self.throttling_cost)
 
     def refilled_in_quiet(self, max_attempts: int) -> QuotaSpec:
-        """This quota as a strategy brings it along, for policies that name no bucket: with a refill in quiet, up to a
-        tenth of its capacity or, if that is more, up to what the retries of one call with `max_attempts` attempts may
-        cost.
+        """A copy of this quota that also refills while no calls are made. A strategy has it for policies that name no
+        bucket. This refill ends at a tenth of the capacity, or at what the retries of one call with `max_attempts`
+        attempts may cost, whichever is more.
         """
         most = max(QUIET_UP_TO * self.capacity, (max_attempts - 1) * self.dearest)
         return replace(self, quiet_up_to=min(most, self.capacity))

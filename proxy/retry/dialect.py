@@ -253,7 +253,8 @@ class Dialect:
 @dataclass(frozen=True, slots=True)
 class Classify(ClassifyBase):
     """The rules of a policy that give an attempt's end its class: first `rules`, then those of `dialects`, then the
-    lists, by status, grpc-status and fault. If several lists name the same end, it was decided before which one counts.
+    lists, by status, grpc-status and fault. Which list counts for an end that several of them name is decided when the
+    configuration is compiled.
     """
 
     statuses: Mapping[int, Class] = field(default_factory=dict)

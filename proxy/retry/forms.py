@@ -15,9 +15,9 @@ _LONGEST = 256 * 1024
 
 
 def is_form(forms: Forms, hosts: tuple[str, ...], request: Request) -> bool:
-    """Whether the request's body is one of the pack's `forms` (a form-encoded field with one of the listed values), and
-    its host is one of theirs. `hosts`: the hosts of the upstream's endpoints. Such a host counts as the request's,
-    because in reverse use the request itself names redrive's host.
+    """Whether the request matches `forms`, those of a provider's pack: its body has a form-encoded field with one of
+    the listed values, and its host is one of those that `forms` names. `hosts`: the hosts of the upstream's endpoints,
+    which count as the request's host, because a request to a reverse proxy names redrive's host.
     """
     if request.body is None or not any_matches([request.authority.lower(), *hosts], forms.host):
         return False

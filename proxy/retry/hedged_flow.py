@@ -119,8 +119,8 @@ class HedgedFlow(SequentialFlow):
         return True
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """False: after a 421, a hedged call makes no attempt on a connection of its own; `non_fatal` alone decides
-        whether it goes on.
+        """Whether the call may be sent again, after a 421, on a connection of its own: a hedged call never is. The
+        policy's `non_fatal` classes alone decide whether the call goes on after an answer.
         """
         return False
 

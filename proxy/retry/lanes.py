@@ -221,8 +221,8 @@ class Lanes:
     # -- what holds calls ---------------------------------------------------------------------------------------------
 
     def look(self, changed: Sequence[Lane], now: float) -> None:
-        """Update `quiet_from` after these lanes changed; report to the watch which limits and outages in them have
-        begun or are over.
+        """Update `quiet_from`, the time from which no lane holds calls, after these lanes changed; report to the watch
+        which limits and outages in them have begun or are over.
         """
         holding, watch = self.holding, self.watch
         held = bool(holding)
@@ -242,7 +242,7 @@ class Lanes:
             self.set_watched()
 
     def suspect(self, more: int) -> None:
-        """Count `more` lanes whose latest attempt ended without an answer; a negative number for fewer."""
+        """Change the number of lanes whose latest attempt ended without an answer by `more`, which may be negative."""
         self.suspects += more
         self.set_watched()
 

@@ -76,7 +76,7 @@ class _Report:
 
     @property
     def unit_index(self) -> int:
-        """The index, in a price (`price_of`), of the unit that the limit counts."""
+        """The index of the unit that the limit counts in a price, which has one number for each unit (`price_of`)."""
         return UNIT_INDEX[self.reported.counts]
 
     def left(self, spent: float, now: float) -> float:

@@ -51,9 +51,9 @@ class Losses:
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def is_lost(self, names: RouteNames, base: Lane) -> bool:
-        """Whether the endpoint whose lane is `base`, or the route or path with these names, has an outage now, or had
-        one that held calls until they had to be refused and has not answered since. Failures then say nothing about the
-        upstream's capacity.
+        """Whether the endpoint whose lane is `base`, or the route or path with these names, has an outage, or had one
+        that ended because the calls that it held were refused, and has not answered since. Failures then say nothing
+        about the upstream's capacity.
         """
         lanes, endpoint = self._lanes, base.name[0]
         if _is_out(base) or _is_out(lanes.find((endpoint, names.lost))):

@@ -122,7 +122,7 @@ class ConnectionGiver:
             self._next *= 2
 
     def give_for_good(self) -> None:
-        """Let nothing be sent back any more, and give away again what was sent back before."""
+        """Refuse from now on to take given connections back, and give away again those that were sent back before."""
         with contextlib.suppress(OSError):
             self._end.sock.shutdown(socket.SHUT_RD)  # for every process that has this end
         with contextlib.suppress(BlockingIOError):

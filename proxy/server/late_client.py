@@ -90,7 +90,7 @@ def _short_typing_extensions() -> Iterator[None]:
 
 
 def _version() -> str | None:
-    """Return aiohttp's version, which its server needs, without having run its code; None if its source has none."""
+    """Read aiohttp's version, which its server names, from its source without running it; None if there is none."""
     spec = importlib.util.find_spec("aiohttp")
     assert spec is not None
     source = spec.loader.get_source("aiohttp") if isinstance(spec.loader, SourceFileLoader) else None

@@ -15,7 +15,7 @@ _NEVER = float("inf")
 
 
 class Cancellable(Protocol):
-    """A dial that can be given up: a task, or what does without one."""
+    """A dial under way that can be cancelled: a task of asyncio, or an object that dials without a task."""
 
     def cancel(self) -> object:
         """Give the dial up."""

@@ -24,7 +24,7 @@ class Sliced:
         self._width, self._span, self._keeps_part = width, span, keeps_part
 
     def slice_of(self, at: float) -> int:
-        """The number of the slice of the time `at`."""
+        """The number of the slice of the budget's window that contains the time `at`."""
         return math.floor(at / self._width)
 
     def first(self, now: float) -> int:

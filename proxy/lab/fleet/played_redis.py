@@ -1,4 +1,4 @@
-"""A Redis that is played: the keys, the scripts, the outages and the messages on channels, in simulated time."""
+"""A simulated Redis server: its keys, scripts, outages and messages on channels, in simulated time."""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ class WeatherKey:
         self.expires = math.inf
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
+        """Play the Redis script by which a sidecar reports its weather: note the report in `words`, the script's
+        arguments, and return the script's reply. `call`, which runs Redis commands, is not used.
+        """
         said = WeatherReport(words)
         if not self.made and said.wanted == 0 and not said.limit_began and not said.outage_began:
             return [b"", 0, -1, 0, 0, 0, -1, 0, 0]

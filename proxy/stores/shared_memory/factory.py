@@ -239,7 +239,7 @@ class SharedFactory(Factory):
         return before
 
     def _rings(self, key: Key, spec: BudgetSpec) -> Rings:
-        """The record with the windows of the budget of this key, which `spec` defines."""
+        """The shared record of the budget of this key, with a ring of slices for each window; `spec` defines it."""
         return Rings(self.memory.large, self._definition("bucket", key, spec), self._begin_budget)
 
     def _budget_of(self, key: Key, spec: BudgetSpec, app: str) -> buckets.SharedBudget:

@@ -171,7 +171,7 @@ class SharedLines(FairLines):
         return self._row, next(iter(self._lines[rank][name].calls))
 
     def _all_heads(self) -> tuple[Heads, dict[tuple[int, str], int]]:
-        """For each app, the first call of all workers, and the row of its worker."""
+        """For each app, the call that came first of those that wait in any worker, and the row of that worker."""
         heads = self._heads()
         rows = {(rank, name): self._row for rank, found in heads.items() for name in found}
         for each in self._elsewhere:

@@ -153,8 +153,8 @@ CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"api-key", b
 
 @lru_cache(maxsize=512)
 def encoded_lines(lines: bytes) -> bytes:
-    """Encode field lines, each with its CRLF, as literals: names in lower case, values without surrounding white
-    space.
+    """Encode HTTP/1 field lines as literals of HPACK: names in lower case, values without surrounding white space.
+    Each line given ends with CRLF, which is not encoded.
     """
     split = (line.partition(b":") for line in lines.split(b"\r\n") if line)
     fields = ((name.lower(), value.strip(b" \t")) for name, _, value in split)

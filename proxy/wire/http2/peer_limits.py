@@ -68,7 +68,7 @@ class EndedStreams:
 
     @property
     def any(self) -> bool:
-        """Whether any stream is over; true for good from the first one on."""
+        """Whether any stream of this connection has ended; once true, this stays true."""
         return bool(self._latest)
 
     def add(self, number: int, was_reset: bool) -> None:
