@@ -7,9 +7,11 @@ served than without a proxy.
 
 So what holding gives is measured: the share of the calls that came which were served. Where calls have waited for long,
 and more would be served if refusals were chance, several calls are sent at once when the delay is over. An upstream
-that lacks capacity refuses most of them. If most are served, a test begins: for a while, a delay holds only the call
-that was refused. If a clearly larger share is served than before, this goes on; else calls are held again, and the next
-test is made after twice the time.
+that lacks capacity refuses most of them; one that has no queue refuses all but one, and is asked again after minutes
+only. If most are served, a test begins: for a while, a delay holds only the call that was refused, and the calls that
+wait are sent little faster than calls come: a test of an upstream that lacks capacity is no burst upon it. If a clearly
+larger share is served than before, this goes on; else calls are held again, and the next test is made after twice the
+time.
 """
 
 from __future__ import annotations
@@ -35,15 +37,24 @@ _TOGETHER, _AT_LEAST, _MOSTLY, _AT_ONCE = 8, 5, 0.6, 0.01
 #: reported.
 _WAITED_FOR = 30.0
 #: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
-_ATTEMPTS, _DELAYS, _LONGEST = 20, 1.5, 15.0
+#: With so many attempts it has shown nothing, if it has not shown that more are served.
+_ATTEMPTS, _DELAYS, _LONGEST, _ENOUGH = 20, 1.5, 15.0, 50
 #: The latest refusals, and the most attempts of which they may be, for a test to end at once, or for refusals to be no
 #: chance any more.
-_REFUSED, _OF = 12, 16
+_REFUSED, _OF = 14, 16
 #: Seconds from a test that showed nothing to the next one, and from calls that were sent at once and mostly refused to
 #: the next ones: at first, and at most, since they are doubled each time.
 _AGAIN, _AGAIN_LONGEST, _SOON, _SOON_LONGEST = 20.0, 320.0, 5.0, 40.0
+#: At most one of so many calls that were sent at once is served by an upstream without a queue, which lacks capacity:
+#: then the next ones are sent after so many seconds.
+_ONE_OF, _LATER = 8, 300.0
 #: By how much the share of served calls has to be larger in a test than before.
 _MORE = 0.1
+#: How many attempts a second are made in a test, and after it while calls wait that were held, as multiples of the
+#: calls that came a second.
+_PACE, _PACE_KNOWN = 1.25, 2.0
+#: Seconds after a test within which the calls that it left waiting are sent faster.
+_JUST = 5.0
 #: The probability, by the share of refusals in the test, of as few as before, above which these are called as many.
 _PROBABLE = 0.02
 #: Seconds for which it is remembered that holding does not pay, after the last refusal.
@@ -51,22 +62,32 @@ _KNOWN = 120.0
 
 
 class Batch:
-    """The attempts that are sent at once before a test. `needed`: how many more of them have to be served for the test
-    to begin; `spare`: how many more may be refused; `refused`: whether any was. `begun`: when they are sent.
+    """The attempts that are sent at once before a test, `count` of them. `served`, `refused`: how many ended so.
+    `begun`: when they are sent; `has_failed`: it was noted that too many were refused.
     """
 
-    __slots__ = ("_attempts", "begun", "needed", "refused", "spare")
+    __slots__ = ("_attempts", "begun", "count", "has_failed", "refused", "served")
 
     def __init__(self, count: int, now: float) -> None:
         self._attempts: set[object] = set()
-        self.needed = math.ceil(_MOSTLY * count)
-        self.spare = count - self.needed
+        self.count = count
+        self.served = self.refused = 0
         self.begun = now
-        self.refused = False
+        self.has_failed = False
 
     def is_open(self, now: float) -> bool:
         """Whether the ends of some of these attempts are still waited for."""
         return len(self._attempts) > 0 and now - self.begun <= _WAITED_FOR
+
+    @property
+    def are_served(self) -> bool:
+        """Whether most of these attempts were served, but not each."""
+        return self.refused > 0 and self.served >= math.ceil(_MOSTLY * self.count)
+
+    @property
+    def are_refused(self) -> bool:
+        """Whether so many of these attempts were refused that `are_served` can't be true any more."""
+        return self.refused > self.count - math.ceil(_MOSTLY * self.count)
 
     def sent(self, attempt: object, now: float) -> None:
         """Take up an attempt that is sent, if it is one of these."""
@@ -78,10 +99,50 @@ class Batch:
         if attempt not in self._attempts:
             return False
         self._attempts.discard(attempt)
-        self.needed -= not refused
-        self.spare -= refused
-        self.refused = self.refused or refused
+        self.served += not refused
+        self.refused += refused
         return True
+
+
+class HeldCounts:
+    """Counts of the latest seconds, fading, while delays hold calls: of calls that `came`, and of attempts that were
+    `served` and `refused`.
+    """
+
+    __slots__ = ("_at", "_since", "came", "refused", "served")
+
+    def __init__(self) -> None:
+        self.came = self.served = self.refused = 0.0
+        self._at = 0.0  # when these counts were true
+        self._since = _NEVER  # since when calls are counted
+
+    def fade(self, now: float) -> None:
+        """Let the counts fade until now."""
+        faded = math.exp(min(0.0, self._at - now) / _MEASURED_OVER)
+        self.came, self.served, self.refused = self.came * faded, self.served * faded, self.refused * faded
+        self._at = now
+
+    def call_came(self, now: float) -> None:
+        """Count a call that comes."""
+        self._since = min(self._since, now)
+        self.fade(now)
+        self.came += 1
+
+    def skip(self, now: float) -> None:
+        """Leave out the time since the counts were last changed."""
+        self._since += now - self._at
+        self._at = now
+
+    @property
+    def gives(self) -> float:
+        """The share of the calls that came lately which were served: what holding gives."""
+        return min(1.0, self.served / max(1.0, self.came))
+
+    @property
+    def rate(self) -> float:
+        """The number of calls that come a second."""
+        over = _MEASURED_OVER * (1.0 - math.exp((self._since - self._at) / _MEASURED_OVER))
+        return self.came / max(1.0, over)
 
 
 class DelaysByChance:
@@ -92,13 +153,12 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_again", "_at", "_batch", "_begun", "_came", "_count", "_delay", "_first", "_first_refused", "_known_until",
-        "_latest", "_next_at", "_opens_at", "_refused", "_served", "_serves", "_soon", "at_once", "share", "was_tested",
+        "_again", "_batch", "_begun", "_count", "_counts", "_delay", "_first", "_first_refused", "_known_until",
+        "_latest", "_next_at", "_opens_at", "_sends_until", "_serves", "_soon", "at_once", "share", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._came = self._served = self._refused = 0.0  # of the latest seconds, fading
-        self._at = 0.0  # when these counts were true
+        self._counts = HeldCounts()
         self._delay = 0.0  # the longest delay named lately
         self.at_once = 0
         self._batch: Batch | None = None
@@ -110,6 +170,7 @@ class DelaysByChance:
         self._known_until = -_NEVER
         self._next_at = -_NEVER  # calls are sent at once no sooner,
         self._again, self._soon = _AGAIN, _SOON  # and the next time so many seconds later
+        self._sends_until = -_NEVER  # a test has just shown that holding does not pay
         self._serves = self._first_refused = False  # an attempt was served since the last delay; one delay had none
         self.share = 0.0
 
@@ -126,47 +187,59 @@ class DelaysByChance:
     def came(self, now: float) -> None:
         """Note that a call comes that may have to wait."""
         if self._begun == _NEVER:
-            self._fade(now)
-            self._came += 1
+            self._counts.call_came(now)
 
     def served(self, attempt: object, now: float) -> bool:
         """Note that an attempt was served. Returns whether a test is to begin at once."""
         if self._begun < _NEVER:
             return False
-        self._fade(now)
-        self._served += 1
+        self._counts.fade(now)
+        self._counts.served += 1
         self._serves = True
         batch = self._batch
-        if batch is None or not batch.ended(attempt, refused=False) or batch.needed > 0 or not batch.refused:
+        if batch is None or not batch.ended(attempt, refused=False):
+            return False
+        self._look_at_failed(batch, now)
+        if not batch.are_served:
             return False
         self._batch, self._opens_at = None, now
         return True
 
     def refused_held(self, attempt: object, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold calls."""
-        self._fade(now)
-        self._refused += 1
+        self._counts.fade(now)
+        self._counts.refused += 1
         batch = self._batch
         self.was_tested = batch is not None and batch.ended(attempt, refused=True)
-        if batch is not None and batch.spare < 0:
-            self._batch = None
+        if batch is not None and self.was_tested:
+            self._look_at_failed(batch, now)
+
+    def _look_at_failed(self, batch: Batch, now: float) -> None:
+        """Put off the next calls that are sent at once, if most of these were refused: for long if nearly all were."""
+        if not batch.are_refused:
+            return
+        if not batch.has_failed:
+            batch.has_failed = True
             self._fails(self._soon, now)
             self._soon = min(_SOON_LONGEST, 2.0 * self._soon)
+        if batch.served * _ONE_OF <= batch.count and not batch.is_open(now):
+            self._next_at = now + _LATER
+            self.was_tested = False  # the pace was too fast
 
     def cooldown(self, delay: float, since: float, now: float) -> None:
         """Note that a delay of `delay` seconds begins, after others; the first call waits since the time `since`. Some
         calls may then be sent at once when it is over, or a test may begin.
         """
-        self._fade(now)
+        self._counts.fade(now)
         self._delay = max(self._delay, delay)
         self.at_once, self._opens_at = 0, _NEVER
         self._first_refused, self._serves = self._first_refused or not self._serves, False
         if self._batch is not None and self._batch.is_open(now):
             return
-        until, gives = now + delay, self._gives
-        chance = self._served / max(1.0, self._served + self._refused)
+        until, gives = now + delay, self._counts.gives
+        chance = self._counts.served / max(1.0, self._counts.served + self._counts.refused)
         long = _LONG if self._first_refused else 2.0 * _LONG
-        if self._served < 1.0 or gives + _WORTH >= chance or until - since < long or until < self._next_at:
+        if self._counts.served < 1.0 or gives + _WORTH >= chance or until - since < long or until < self._next_at:
             return
         self.at_once = _TOGETHER
 
@@ -183,33 +256,30 @@ class DelaysByChance:
         if self._batch is not None:
             self._batch.sent(attempt, now)
 
-    @property
-    def _gives(self) -> float:
-        """The share of the calls that came lately which were served: what holding gives."""
-        return min(1.0, self._served / max(1.0, self._came))
-
-    def _fade(self, now: float) -> None:
-        faded = math.exp(min(0.0, self._at - now) / _MEASURED_OVER)
-        self._came, self._served, self._refused = self._came * faded, self._served * faded, self._refused * faded
-        self._at = now
-
     # -- the test -----------------------------------------------------------------------------------------------------
 
     def opens(self, now: float) -> bool:
-        """Begin a test if it is due. Returns whether it begins: the calls that were held are to be sent."""
+        """Begin a test if it is due. Returns whether it begins, or has just shown that holding does not pay: the calls
+        that are held are to be sent at the `pace`.
+        """
+        if now < self._sends_until:
+            self._sends_until = -_NEVER
+            return True
         if now != self._opens_at:  # once that moment is over, no call waited then
             return False
-        self._fade(now)
+        self._counts.fade(now)
         self._begun, self._opens_at, self._first = now, _NEVER, -1
         return True
 
-    def refused(self, traffic: Traffic, now: float, *, drains: bool) -> None:
+    @property
+    def pace(self) -> float:
+        """The attempts a second while a test is under way, or after one which has shown that holding does not pay."""
+        return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
+
+    def refused(self, traffic: Traffic, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
-        `traffic` counts the attempts; `drains`: the calls that were held are still being sent, faster than calls come,
-        so that this says nothing yet.
+        `traffic` counts the attempts.
         """
-        if drains:
-            return
         if self._first < 0:
             self._begun, self._first, self._count = now, traffic.ended + traffic.flying, 0
             self._latest.clear()
@@ -225,23 +295,26 @@ class DelaysByChance:
             self._end(now)
         elif sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
             self.share = self._count / sent
-            self._end(now, better=self._is_better(now))
+            better = self._is_better()
+            if better or sent >= _ENOUGH:
+                self._end(now, better=better)
 
-    def _is_better(self, now: float) -> bool:
+    def _is_better(self) -> bool:
         """Whether clearly more is served in the test than before, and as many attempts were refused before, when fewer
         were sent, so that refusals are chance.
         """
-        if 1.0 - self.share <= self._gives + _MORE:
+        if 1.0 - self.share <= self._counts.gives + _MORE:
             return False
-        held = round(self._served + self._refused)
-        return 1.0 - tail(held, round(self._refused) + 1, self.share) > _PROBABLE
+        held = round(self._counts.served + self._counts.refused)
+        return 1.0 - tail(held, round(self._counts.refused) + 1, self.share) > _PROBABLE
 
     def _end(self, now: float, better: bool = False) -> None:
         """End the test. `better`: more is served than before."""
-        self._at, self._begun = now, _NEVER
+        self._counts.skip(now)
+        self._begun = _NEVER
         self._soon = _SOON
         if better:
-            self._known_until, self._again = now + _KNOWN, _AGAIN
+            self._known_until, self._sends_until, self._again = now + _KNOWN, now + _JUST, _AGAIN
         else:
             self._fails(self._again, now)
             self._again = min(_AGAIN_LONGEST, 2.0 * self._again)

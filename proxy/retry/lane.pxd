@@ -64,7 +64,7 @@ cdef class Lane:
     cpdef _admit(self, waiter, double now, asking)
     @cython.locals(limit=Limit)
     cpdef _end_limit(self, double now)
-    cpdef end_limit(self, double now)
+    cpdef end_limit(self, double now, double pace=*)
     cpdef double _next(self, double now) except? -1
 
 

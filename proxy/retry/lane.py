@@ -466,7 +466,7 @@ class Lane:
             if self.outage.is_on:
                 self._probe(now, asking)
             elif by_chance is not None and by_chance.opens(now):
-                self.end_limit(now)
+                self.end_limit(now, by_chance.pace)
             else:
                 self._release(now, asking)
         first = self.queue.first()
@@ -520,9 +520,9 @@ class Lane:
         if not self.outlasts or limit.is_over(self.places.in_use(), now):
             self.end_limit(now)
 
-    def end_limit(self, now: float) -> None:
+    def end_limit(self, now: float, pace: float = 0.0) -> None:
         """End the limit. The calls that it holds are sent: all at once if machines share the limit, else spread over a
-        few seconds.
+        few seconds, or at this `pace`, if there is one (sendings a second).
         """
         self.limit.end(now)
         self.delay, self.places.before = 0.0, 0
@@ -533,7 +533,7 @@ class Lane:
             self.due.admitted.update(dict.fromkeys(every))
             retime_all(every, now)
         elif self.queue:
-            self.limit.drain(len(self.queue), now)
+            self.limit.drain(len(self.queue), now, pace)
             self.release(now)
 
     def _next(self, now: float) -> float:

@@ -60,7 +60,7 @@ cdef class Limit:
     cpdef bint _times_out(self, double now) except -1
     cpdef double _level(self) except -1
     cpdef double _growth(self, double now) except -1
-    cpdef drain(self, long waiting, double now)
+    cpdef drain(self, long waiting, double now, double pace=*)
     cpdef held(self, double since, double now)
     cpdef halve(self, double now)
     cpdef double _least(self) except -1

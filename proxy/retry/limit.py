@@ -203,7 +203,7 @@ class Limit:
         by_chance = self.evidence.by_chance
         assert by_chance is not None
         was_known = by_chance.is_known(now)
-        by_chance.refused(self.evidence.traffic, now, drains=self.is_draining and self.is_on)
+        by_chance.refused(self.evidence.traffic, now)
         if by_chance.is_known(now) and not was_known:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         return was_known
@@ -536,13 +536,16 @@ class Limit:
         """
         return self.most if self.most > 1.0 or not self._spaced else min(1.0, self.pace.rate / self._spaced)
 
-    def drain(self, waiting: int, now: float) -> None:
+    def drain(self, waiting: int, now: float, pace: float = 0.0) -> None:
         """Space out the `waiting` calls that still wait when the limit is given up, so that they are sent over a few
-        seconds and not all at once.
+        seconds and not all at once; or at this `pace`, if there is one (sendings a second).
         """
         self._begin(_ANY, _ANY, now)
-        self.pace.drain(waiting / _DRAIN + 2.0 * max(self.evidence.traffic.rate, self._trial.pace))
         self.is_draining = True
+        if pace > 0.0:
+            self.pace.slow_down(pace)
+            return
+        self.pace.drain(waiting / _DRAIN + 2.0 * max(self.evidence.traffic.rate, self._trial.pace))
 
     def set(self, most: float, threshold: float) -> None:
         """Set the number of places (`most`), and the number up to which it doubles with each round trip

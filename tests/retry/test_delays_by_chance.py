@@ -63,7 +63,7 @@ def play(test: DelaysByChance, refused: Sequence[bool], every: float = 0.1, now:
         traffic.flying -= 1
         traffic.ended += 1
         if is_refused and test.holds_none(now):
-            test.refused(traffic, now, drains=False)
+            test.refused(traffic, now)
     return now
 
 
@@ -116,6 +116,25 @@ def test_an_upstream_that_refuses_most_of_them_is_not_tested_and_asked_ever_more
     assert test.at_once == 8
 
 
+def test_an_upstream_that_refuses_all_but_one_of_them_is_asked_again_after_minutes_only() -> None:
+    test = held()
+    attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
+    for each in attempts:
+        test.sent(each, 10.0)
+    for each in attempts[1:]:
+        test.refused_held(each, 10.1)
+    assert test.was_tested
+    test.served(attempts[0], 10.2)
+    for now, at_once in ((16.0, 0), (300.0, 0), (312.0, 8)):
+        for _ in range(60):
+            test.came(now)
+        for _ in range(3):
+            test.served(object(), now)
+        test.refused_held(object(), now)
+        test.cooldown(1.0, now - 20, now)
+        assert test.at_once == at_once
+
+
 def test_calls_of_which_some_have_no_end_are_not_waited_for_without_end() -> None:
     test = held()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
@@ -163,22 +182,35 @@ def test_chance_is_known_once_clearly_more_are_served_and_as_many_refused() -> N
 def test_a_refusal_renews_what_is_known() -> None:
     test = begun()
     now = play(test, [False, True, False] * 10)
-    test.refused(Traffic(), now + 100.0, drains=False)
+    test.refused(Traffic(), now + 100.0)
     assert test.is_known(now + 200.0)
 
 
-def test_calls_that_were_held_and_are_sent_first_are_no_part_of_the_test() -> None:
-    test, traffic = begun(), Traffic()
-    for number in range(30):
-        traffic.ended += 1
-        test.refused(traffic, 11.0 + number / 10, drains=True)
-    assert test.holds_none(14.0)
-    assert not test.is_known(14.0)
+def test_calls_are_sent_little_faster_in_a_test_than_they_come_and_twice_as_fast_after_it() -> None:
+    """A test that sent all calls that wait would be a burst of as many upon an upstream that lacks capacity."""
+    test = DelaysByChance()
+    for number in range(80):
+        test.came(number / 4)
+    test._opens_at = 20.0  # as after calls that were sent at once
+    assert test.opens(20.0)
+    assert 4.9 <= test.pace <= 5.3
+    now = play(test, [False, True, False] * 10, now=20.0)
+    assert test.is_known(now)
+    assert test.opens(now)
+    assert 7.8 <= test.pace <= 8.4
+    assert not test.opens(now)
+
+
+def test_calls_are_not_sent_long_after_the_test_if_none_waited() -> None:
+    test = begun()
+    now = play(test, [False, True, False] * 10)
+    assert test.is_known(now)
+    assert not test.opens(now + 6.0)
 
 
 def test_a_test_in_which_nearly_all_are_refused_ends_at_once() -> None:
     test = begun()
-    now = play(test, [True] * 12)
+    now = play(test, [True] * 14)
     assert not test.holds_none(now)
     test.cooldown(1.0, 2.0, now)
     assert test.at_once == 0
@@ -194,7 +226,7 @@ def test_a_test_in_which_no_more_are_served_than_before_ends() -> None:
         test.refused_held(object(), 8.0)
     test._opens_at = 9.0  # as after calls that were sent at once
     assert test.opens(9.0)
-    now = play(test, [False, True] * 20, now=9.0)
+    now = play(test, [False, True] * 30, now=9.0)
     assert not test.holds_none(now)
 
 
@@ -202,7 +234,7 @@ def test_where_fewer_attempts_were_refused_by_less_load_it_is_no_chance() -> Non
     test = held(served=40, refused=1, came=90)
     assert any(end(test, "srssrsss"))
     assert test.opens(10.1)
-    now = play(test, [False, True, False] * 10)
+    now = play(test, [False, True, False] * 20)
     assert not test.holds_none(now)
 
 
@@ -210,4 +242,4 @@ def test_it_is_chance_no_more_once_nearly_all_are_refused() -> None:
     test = begun()
     now = play(test, [False, True, False] * 10)
     assert test.is_known(now)
-    assert not test.holds_none(play(test, [True] * 13, now=now))
+    assert not test.holds_none(play(test, [True] * 15, now=now))
