@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -98,10 +99,11 @@ def test_a_limit_does_not_stay_when_its_cause_is_gone(text: str, least: float, t
 @pytest.mark.parametrize(("text", "least"), [(LONG_ANSWERS, 0.96), (LONG_DELAYS, 0.55)], ids=["answers", "delays"])
 def test_places_that_answers_return_late_do_not_hold_back_a_pace(text: str, least: float, tmp_path: Path) -> None:
     """These served 92 and 46 %: each refusal halved the places, which came back one in a round trip of seconds; and the
-    pace was not lowered while no attempt had been answered, so that the second was refused each time.
+    pace was not lowered while no attempt had been answered, so that the second was refused each time. Single seeds of
+    the delays differ by 12 points, so the mean of four is held.
     """
-    ours = played(text, tmp_path)
-    assert ours.succeeded >= least * ours.calls
+    plays = [played(f"{text}seed: {seed}\n", tmp_path) for seed in range(1, 5)]
+    assert mean(each.succeeded / each.calls for each in plays) >= least
 
 
 def test_an_upstream_that_takes_less_than_half_is_not_taken_for_one_that_fails_by_chance(tmp_path: Path) -> None:
