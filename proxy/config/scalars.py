@@ -124,5 +124,6 @@ def section(name: str, doc: str, /, **keys: Key | Form) -> Section:
 
 def several(form: Form, empty: str = "") -> Either:
     """Make the form of a key that takes one value or a list of such values. `empty` is the error for an empty list;
-    "" allows an empty list."""
+    "" allows an empty list.
+    """
     return Either(word=form, list=ListOf(form, empty))

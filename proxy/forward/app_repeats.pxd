@@ -1,6 +1,6 @@
 cimport cython
 
-from proxy.forward.usual_calls cimport UsualCalls
+from proxy.forward.usual_calls cimport UsualCalls, host_of
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
 

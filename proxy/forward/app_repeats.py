@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Protocol, TypeAlias
 
-from proxy.forward.usual_calls import UsualCalls
+from proxy.forward.usual_calls import UsualCalls, host_of
 from proxy.observe.call_record import CallRecord
 from proxy.retry.facts import Request, first
 
@@ -209,7 +209,7 @@ class AppRepeats:
 
 
 def _key(client: str, request: Request) -> _Key:
-    return client[: max(client.rfind(":"), 0)], request.method, request.authority, request.path
+    return host_of(client), request.method, request.authority, request.path
 
 
 def _digest(body: tuple[bytes, ...]) -> bytes:

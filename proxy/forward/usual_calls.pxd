@@ -47,4 +47,4 @@ cdef class UsualCalls:
     cpdef double chance(self, CallRecord call, double gap, bint own) except -1
 
 
-cdef str _host(str client)
+cpdef str host_of(str client)

@@ -124,7 +124,7 @@ class UsualCalls:
             connection = connections.get(call.client)
             opens = connection is None
             if connection is None:
-                connection = connections[call.client] = AppCalls(_host(call.client))
+                connection = connections[call.client] = AppCalls(host_of(call.client))
                 connection.pace = self._pace(connection.host, call)
             elif not connection.has_same_url(call):
                 connection.turn_to(self._pace(connection.host, call))
@@ -150,12 +150,13 @@ class UsualCalls:
         """Return how likely it is that the URL of `call` is called again within `gap` seconds on the same connection
         (`own`) or on a new one of the same host, whatever the answer to the call before was.
         """
-        pace, calls = self._paces.get((_host(call.client), call.method, call.authority, call.path)), self._all.calls
+        pace, calls = self._paces.get((host_of(call.client), call.method, call.authority, call.path)), self._all.calls
         everywhere = self._all.followed(gap, own) / calls if calls else 0.0
         if pace is None or not pace.calls:
             return max(gap * UNSEEN_CALLS / (self._seconds + UNSEEN_SECONDS), everywhere)
         return (pace.followed(gap, own) + _WEIGHT * everywhere) / (pace.calls + _WEIGHT)
 
 
-def _host(client: str) -> str:
+def host_of(client: str) -> str:
+    """The address of a client without its port."""
     return client[: max(client.rfind(":"), 0)]

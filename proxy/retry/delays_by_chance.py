@@ -82,12 +82,17 @@ class Batch:
     @property
     def are_served(self) -> bool:
         """Whether most of these attempts were served, but not each."""
-        return self.refused > 0 and self.served >= math.ceil(_MOSTLY * self.count)
+        return self.refused > 0 and self.served >= self._most
 
     @property
     def are_refused(self) -> bool:
         """Whether so many of these attempts were refused that `are_served` can't be true any more."""
-        return self.refused > self.count - math.ceil(_MOSTLY * self.count)
+        return self.refused > self.count - self._most
+
+    @property
+    def _most(self) -> int:
+        """How many of these attempts are most of them."""
+        return math.ceil(_MOSTLY * self.count)
 
     def sent(self, attempt: object, now: float) -> None:
         """Take up an attempt that is sent, if it is one of these."""

@@ -31,13 +31,13 @@ cdef class Losses:
 
     @cython.locals(lanes=Lanes)
     cpdef bint is_lost(self, RouteNames names, Lane base) except -1
-    @cython.locals(outage=Outage)
+    cdef bint _all_answer(self, Lane base) except -1
     cpdef answered_well(self, RouteNames names, Lane base, double now, bint holds)
     @cython.locals(lanes=Lanes, outage=Outage, was_suspected=bint)
     cpdef answered(self, RouteNames names, Lane base, double now, bint own, bint holds)
     @cython.locals(lone=LoneLoss, lanes=Lanes, lane=Lane, of_path=Lane, each=Lane)
     cdef _own_answered(self, RouteNames names, Lane base, double now)
-    @cython.locals(lanes=Lanes, outage=Outage)
+    @cython.locals(lanes=Lanes)
     cpdef bint lost_alone(self, RouteNames names, AttemptEnding ending, Lane base, double now, bint several) except -1
     @cython.locals(lone=LoneLoss, lanes=Lanes)
     cdef _count_lone(self)

@@ -60,14 +60,19 @@ class Losses:
             return True
         return lanes.tells_paths_apart() and _is_out(lanes.find((endpoint, names.lost_path())))
 
+    def _all_answer(self, base: Lane) -> bool:
+        """Whether the latest attempt of each route and path was answered, and that of the endpoint whose lane is
+        `base`, which has no outage.
+        """
+        return not (self._lanes.suspects or self._lost.rows or base.outage.lost_in_a_row or _is_out(base))
+
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def answered_well(self, names: RouteNames, base: Lane, now: float, holds: bool) -> None:
         """Note what `answered` does, for an answer that is no failure: nothing, unless the latest attempts ended
         without an answer.
         """
-        outage = base.outage
-        if self._lanes.suspects or self._lost.rows or outage.lost_in_a_row or _is_out(base):
+        if not self._all_answer(base):
             self.answered(names, base, now, own=True, holds=holds)
 
     def answered(self, names: RouteNames, base: Lane, now: float, own: bool, holds: bool) -> None:
@@ -122,13 +127,13 @@ class Losses:
         gateway), if nothing else is suspected, so that it is alone. Returns whether it is. `base`: the lane of the only
         endpoint; `several`: there are lanes beside that one.
         """
-        lanes, outage = self._lanes, base.outage
-        if lanes.suspects or self._lost.rows or outage.lost_in_a_row or _is_out(base):
+        lanes = self._lanes
+        if not self._all_answer(base):
             return False
         if lanes.fleet is not None or (several and self.is_lost(names, base)):
             return False  # a fleet is asked for the weather of a lane as soon as the lane is made
         self._lone = LoneLoss(names, ending.how, base.traffic.ended, now)
-        base.traffic.answered_at = outage.answered_at = now  # by the gateway
+        base.traffic.answered_at = base.outage.answered_at = now  # by the gateway
         lanes.suspect(1)
         return True
 

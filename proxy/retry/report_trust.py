@@ -131,7 +131,7 @@ class ReportTrust:
         not grow by what is sent.
         """
         trust = self._limits.get(name)
-        return trust is None or (now >= trust.doubted_until and trust.climbed < _CLIMBS)
+        return trust is None or (trust.climbed < _CLIMBS and not self.doubts(name, now))
 
     def forget(self, name: str) -> None:
         """Forget the limit with this name."""
