@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from hypothesis import settings
+from support.two_runs import RUNS, is_left_out, left_out
 
 # How long an example takes says more of the machine than of the code: a busy one would fail what is right.
 settings.register_profile("untimed", deadline=None)
@@ -29,6 +30,22 @@ BYTECODE = TESTS.parent / ".pytest_cache" / "bytecode"
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(BYTECODE)
     sys.dont_write_bytecode = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """CI's option: each of its two runs leaves out what the other one has."""
+    parser.addoption("--of-two-runs", choices=RUNS, help="leave out what the other run has (tests/support/two_runs.py)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    run = config.getoption("of_two_runs")
+    return True if run and is_left_out(collection_path, run) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out."""
+    if run := config.getoption("of_two_runs"):
+        terminalreporter.write_line("\n".join(left_out(run)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

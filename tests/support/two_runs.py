@@ -1,0 +1,78 @@
+"""Which of CI's two runs has a test whose outcome is the same in Python alone and compiled.
+
+`.ci/run` runs the tests in Python alone (`pytest --of-two-runs python`) and compiled (`pytest --of-two-runs compiled`).
+A test that is named here is in one of these runs; all others are in both. Without the option, as with `make test-all`,
+nothing is left out. Files and folders are divided so that both runs take about as long.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent.parent
+RUNS = ("python", "compiled")
+
+#: The run that has them: why they are the same in the other, and their paths below `tests`.
+ONCE: dict[str, dict[str, tuple[str, ...]]] = {
+    "python": {
+        "pages, and commands as a reader types them": ("docs",),
+        "the dashboard's own code, in a browser": ("browser",),
+        "files for installing, containers and releases": (
+            "deploy/test_deploy_files.py", "deploy/test_github.py", "deploy/test_helm_chart.py",
+            "deploy/test_https_in_containers.py", "deploy/test_install.py", "deploy/test_memory_limits.py",
+            "deploy/test_nothing_writable.py", "deploy/test_release.py", "deploy/test_systemd.py",
+            "deploy/test_two_runs.py",
+        ),
+        "verbs and tables for a terminal": ("cli", "top"),
+        "configuration files, of which no module is compiled": (
+            "config/test_check_messages.py", "config/test_config_advice.py", "config/test_config_hostile.py",
+            "config/test_config_merge.py", "config/test_config_provenance.py", "config/test_config_random.py",
+            "config/test_config_references.py", "config/test_config_releases.py", "config/test_config_schema.py",
+            "config/test_config_schema_agrees.py", "config/test_config_units.py", "config/test_config_watch.py",
+            "config/test_file_events.py",
+        ),
+        "clients of other makers: what is said to them on the wire is held in both runs by tests/conformance": (
+            "e2e/test_apps_name_themselves.py", "e2e/test_errors_as_clients_show_them.py", "e2e/test_exec.py",
+            "e2e/test_git.py", "e2e/test_git_client.py", "e2e/test_grpc_clients.py", "e2e/test_sdk_repeats.py",
+            "e2e/test_smithy_core.py",
+        ),
+        "how a process begins, ends and writes": (
+            "e2e/test_forked.py", "e2e/test_full_disk.py", "e2e/test_stalls.py", "e2e/test_terminal.py",
+            "e2e/test_told_to_end.py", "e2e/test_whole_output.py",
+        ),
+    },
+    "compiled": {
+        "the compiled modules themselves, and the memory of a process that has them": (
+            "deploy/test_compiled.py", "deploy/test_freed_memory.py", "deploy/test_memory_group.py",
+        ),
+        "simulations: lab/test_simulated_alike.py holds that both give the same figures": (
+            "lab/test_any_reports.py", "lab/test_apps_bounds.py", "lab/test_apps_played.py", "lab/test_demo.py",
+            "lab/test_judge.py", "lab/test_possible.py", "lab/test_simulate.py", "lab/test_simulate_fleet.py",
+            "lab/test_simulate_limits_and_apps.py", "lab/test_simulate_processes.py", "lab/test_simulated_alike.py",
+            "lab/test_weather.py", "lab/test_weather_bounds.py", "lab/test_weather_turns.py",
+            "lab/test_weather_variants.py",
+        ),
+        "clients of other makers: what is said to them on the wire is held in both runs by tests/conformance": (
+            "e2e/test_resume_clients.py", "e2e/test_stream_clients.py", "e2e/test_stream_ends_and_clients.py",
+            "e2e/test_token_limits.py",
+        ),
+        "listeners and connections on their way from process to process": (
+            "e2e/test_take_over.py", "e2e/test_take_over_idle.py", "e2e/test_take_over_ways.py",
+        ),
+    },
+}  # fmt: skip
+
+
+def is_left_out(path: Path, run: str) -> bool:
+    """Whether the other one of the two runs has what is at this path."""
+    other = RUNS[1 - RUNS.index(run)]
+    if not path.is_relative_to(TESTS):
+        return False
+    below = path.relative_to(TESTS)
+    return any(below.is_relative_to(each) for paths in ONCE[other].values() for each in paths)
+
+
+def left_out(run: str) -> list[str]:
+    """What a run leaves out, and why: a line for each reason."""
+    other = RUNS[1 - RUNS.index(run)]
+    return [f"only in the {other} run: {' '.join(paths)} ({why})" for why, paths in ONCE[other].items()]
