@@ -19,7 +19,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -50,8 +50,9 @@ LASTING = ("429", "500", "503", "reset")
 #: What takes its time: nobody answers, nobody listens.
 SLOW = ("timeout", "refused")
 #: How long a client alone waits for an answer in the row `timeout`, in seconds, and redrive for an attempt; and how
-#: long redrive waits before it dials again where nobody listened, so that it can be seen to wait.
-CLIENT_TIMEOUT, ATTEMPT_TIMEOUT, REDIAL = 0.5, "1s", "400ms"
+#: long redrive waits before it dials again where nobody listened, so that it can be seen to wait. A busy machine does
+#: what it has to within them; all calls of an SDK that wait so do it at the same time.
+CLIENT_TIMEOUT, ATTEMPT_TIMEOUT, REDIAL = 2, "3s", "3s"
 
 Way = Literal["sdk", "redrive", "both"]
 WAYS: tuple[Way, ...] = ("sdk", "redrive", "both")
@@ -100,10 +101,12 @@ async def play(sdk: Sdk) -> Results:
     results = Results(sdk)
     async with _Stage.set(sdk) as stage:
         cells = [(call, failure, way) for call in sdk.calls for way in WAYS for failure in (*failures(sdk), *OTHERS)]
+        await stage.connect([cell for cell in cells if cell[1] in SLOW])
         hanging = [cell for cell in cells if cell[1] == "timeout"]
         results.once.update(zip(hanging, await asyncio.gather(*map(stage.once, hanging)), strict=True))
+        results.once.update(await stage.refused([cell for cell in cells if cell[1] == "refused" and cell[2] != "sdk"]))
         for cell in cells:
-            if cell not in hanging:
+            if cell not in results.once:
                 results.once[cell] = await stage.once(cell)
         for cell in [(call, failure, way) for call in sdk.calls for way in WAYS for failure in LASTING]:
             results.lasting[cell] = await stage.lasting(cell)
@@ -177,18 +180,41 @@ class _Stage:
             self._loop.call_soon_threadsafe(wait.begun.set)
             wait.over.wait(30)
 
+    async def connect(self, cells: list[Cell]) -> None:
+        """Make the clients of slow cells, which takes some of them longer than a call is to wait for its answer."""
+        for cell in cells:
+            connecting = self._in_thread(self._client, cell[0], cell[2], self.name(cell), _url(self._slow[cell]))
+            await asyncio.wait_for(connecting, 60)
+
     async def once(self, cell: Cell) -> Seen:
-        """A call whose first attempt fails."""
+        """A call whose first attempt fails; if it is refused, a call of the SDK alone."""
         call, failure, way = cell
         ok = _asking_for_the_body(call.ok)
         if failure == "refused":
             return await self._refused(cell, ok)
         if failure == "timeout":
             async with Upstream(hang, ok, sock=self._slow[cell]) as upstream:
-                succeeded = await self._asked(call, way, self.name(cell), upstream.url, CLIENT_TIMEOUT)
+                succeeded = await self._asked(call, way, self.name(cell), upstream.url)
                 return Seen(succeeded, len(upstream.requests))
         first = _cut(call.ok, failure) if failure in CUTS else self._failing(failure)
         return await self._made(call, way, first, ok)
+
+    async def refused(self, cells: list[Cell]) -> dict[Cell, Seen]:
+        """Calls through redrive to places where nobody listens until redrive waits before it dials again. All are made
+        at once: redrive says how many calls wait, not which.
+        """
+        asking = {
+            cell: asyncio.create_task(self._asked(cell[0], cell[2], self.name(cell), _url(self._slow[cell])))
+            for cell in cells
+        }
+        await self._until_redrive_waits(list(asking.values()))
+        async with contextlib.AsyncExitStack() as stack:
+            upstreams = {}
+            for cell in cells:
+                upstream = Upstream(_asking_for_the_body(cell[0].ok), sock=self._slow[cell])
+                upstreams[cell] = await stack.enter_async_context(upstream)
+            await asyncio.gather(*asking.values())
+            return {cell: Seen(each.result(), len(upstreams[cell].requests)) for cell, each in asking.items()}
 
     async def lasting(self, cell: Cell) -> Seen:
         """A call of which every attempt fails."""
@@ -209,12 +235,11 @@ class _Stage:
         return Seen(succeeded, len(upstream.requests))
 
     async def _refused(self, cell: Cell, ok: Step) -> Seen:
-        """Nobody listens, until whoever calls waits before its next try."""
-        call, _, way = cell
+        """Nobody listens, until the SDK waits before its next try."""
         sock, wait = self._slow[cell], _Wait(asyncio.Event(), threading.Event())
         _wait.set(wait)
-        asking = asyncio.create_task(self._asked(call, way, self.name(cell), _url(sock)))
-        waiting = asyncio.create_task(wait.begun.wait() if way == "sdk" else self._until_redrive_waits())
+        asking = asyncio.create_task(self._asked(cell[0], cell[2], self.name(cell), _url(sock)))
+        waiting = asyncio.create_task(wait.begun.wait())
         try:
             await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
@@ -226,41 +251,47 @@ class _Stage:
             wait.over.set()
             waiting.cancel()
 
-    async def _until_redrive_waits(self) -> None:
+    async def _until_redrive_waits(self, asking: list[asyncio.Task[bool]]) -> None:
+        """Wait until redrive does, with all of these calls that have not ended."""
         async with aiohttp.ClientSession() as session:
-            while True:
+            while left := sum(not each.done() for each in asking):
                 async with session.get(f"{self.redrive.admin}/metrics") as got:
-                    if "\nredrive_waiting_calls 1" in await got.text():
+                    waiting = (await got.text()).partition("\nredrive_waiting_calls ")[2]
+                    if float(waiting.partition("\n")[0]) == left:
                         return
 
-    async def _asked(self, call: Call, way: Way, name: str, url: str, patience: float | None = None) -> bool:
-        """Make the call, with one client for each call, way and upstream; whether it succeeded.
-
-        `patience` is the client's own timeout, in seconds, where it goes straight to the provider.
-        """
-        if self._sdk.host:
-            proxy = url if way == "sdk" else self.redrive.url
-            place = Place(f"http://{self._sdk.host.format(name)}", proxy=proxy)
-        elif way == "sdk":
-            place = Place(url)
-        elif self._sdk.by_proxy:
-            place = Place(url, proxy=self.redrive.url)
-        else:
-            place = Place(url, prefix=f"{self.redrive.url}/{name}")
+    async def _asked(self, call: Call, way: Way, name: str, url: str) -> bool:
+        """Make the call, with one client for each call, way and upstream; whether it succeeded."""
 
         def ask() -> bool:
-            key = call.name, way, name
-            if key not in self._clients:
-                timeout = patience if way == "sdk" else None
-                self._clients[key] = self._sdk.connect(place, retries=way != "redrive", timeout=timeout)
+            client = self._client(call, way, name, url)
             try:
-                call.make(self._clients[key])
+                call.make(client)
             except self._sdk.errors:
                 return False
             return True
 
-        asking = self._loop.run_in_executor(self._threads, contextvars.copy_context().run, ask)
-        return await asyncio.wait_for(asking, 60)
+        return bool(await asyncio.wait_for(self._in_thread(ask), 60))
+
+    def _client(self, call: Call, way: Way, name: str, url: str) -> Any:
+        """The client for a call, a way and an upstream. Only one that meets silence alone has a timeout of its own."""
+        key = call.name, way, name
+        if key not in self._clients:
+            if self._sdk.host:
+                place = Place(f"http://{self._sdk.host.format(name)}", proxy=url if way == "sdk" else self.redrive.url)
+            elif way == "sdk":
+                place = Place(url)
+            elif self._sdk.by_proxy:
+                place = Place(url, proxy=self.redrive.url)
+            else:
+                place = Place(url, prefix=f"{self.redrive.url}/{name}")
+            timeout = CLIENT_TIMEOUT if name.startswith("timeout-sdk-") else None
+            self._clients[key] = self._sdk.connect(place, retries=way != "redrive", timeout=timeout)
+        return self._clients[key]
+
+    def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """Call a function in a thread of the stage, in the context of the caller."""
+        return self._loop.run_in_executor(self._threads, contextvars.copy_context().run, function, *arguments)
 
 
 def _bound() -> socket.socket:
