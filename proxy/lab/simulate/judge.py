@@ -73,28 +73,33 @@ def trial(scenario: Scenario) -> Judge:
     none, bare = next(each for each in found if each.name == "none"), without_holding(ours)
     played = result(scenario, ours)
     timeouts = ours.policy.timeouts
+    is_bounded = (timeouts.attempt, timeouts.first_byte) != (None, None)
+    unheld = None
+    if _holding_should_cost_nothing(scenario, is_bounded):
+        unheld = played if bare is ours else result(scenario, bare)
     return Judge(
         scenario,
         played,
         result(scenario, none),
-        played if bare is ours else result(scenario, bare),
+        unheld,
         possible(scenario, terms(ours), arrivals(scenario)),
         ours.policy.pushback.hold,
-        (timeouts.attempt, timeouts.first_byte) != (None, None),
+        is_bounded,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
     """The judge of one scenario, by the results of its columns: redrive's defaults (`ours`), no retries (`none`), the
-    defaults without holding calls (`bare`), and what was possible (`best`). `hold` is the policy's `pushback.hold`;
-    `is_bounded`: an attempt without an answer is given up after a while, so that silence is a sign of an outage.
+    defaults without holding calls (`bare`; None where rule 5 does not apply, which alone asks for it), and what was
+    possible (`best`). `hold` is the policy's `pushback.hold`; `is_bounded`: an attempt without an answer is given up
+    after a while, so that silence is a sign of an outage.
     """
 
     scenario: Scenario
     ours: Result
     none: Result
-    bare: Result
+    bare: Result | None
     best: Possible
     hold: float = 20.0
     is_bounded: bool = True
@@ -178,7 +183,7 @@ class Judge:
     def _fails_fast(self) -> Iterator[RuleVerdict]:
         ledger = self.ours.ledger
         for outage in self.scenario.outages:
-            if not self._is_full(outage):
+            if not _is_full(self.scenario, outage, self.is_bounded):
                 continue
             first = min((began for began in ledger.began if began >= outage.at), default=outage.at)
             took = [
@@ -194,18 +199,12 @@ class Judge:
                     4, half <= 1.0, f"half of {len(took)} calls in a long outage fail within {half:.2f} s"
                 )
 
-    def _is_full(self, outage: ScenarioOutage) -> bool:
-        """Whether an outage takes down the whole upstream, for all keys, in a way that calls can notice."""
-        is_silent = not self.is_bounded and set(outage.kinds) <= {"attempt_timeout", "stall"}
-        everywhere = outage.endpoint is None or self.scenario.endpoints == 1
-        return outage.share >= 1.0 and everywhere and outage.key is None and not is_silent
-
     # rule 5
 
     def _costs_nothing(self) -> Iterator[RuleVerdict]:
-        if not Supply(self.scenario).is_ample or any(map(self._is_full, self.scenario.outages)):
-            return
         ours, bare = self.ours, self.bare
+        if bare is None:
+            return
         yield RuleVerdict(
             5, ours.median <= 1.05 * bare.median, f"median {ours.median:.3f} s, without holding {bare.median:.3f}"
         )
@@ -239,6 +238,18 @@ class Judge:
     def _well_again(self, stretch: Stretch) -> float:
         """The time from which the best scheduler has no backlog of calls any more after the overload `stretch`."""
         return max((end for began, end in self.best.backlogs if began <= stretch.until < end), default=stretch.until)
+
+
+def _holding_should_cost_nothing(scenario: Scenario, is_bounded: bool) -> bool:
+    """Whether rule 5 applies: the upstream takes all calls, and is never down as a whole."""
+    return Supply(scenario).is_ample and not any(_is_full(scenario, each, is_bounded) for each in scenario.outages)
+
+
+def _is_full(scenario: Scenario, outage: ScenarioOutage, is_bounded: bool) -> bool:
+    """Whether an outage takes down the whole upstream, for all keys, in a way that calls can notice."""
+    is_silent = not is_bounded and set(outage.kinds) <= {"attempt_timeout", "stall"}
+    everywhere = outage.endpoint is None or scenario.endpoints == 1
+    return outage.share >= 1.0 and everywhere and outage.key is None and not is_silent
 
 
 def _busy(ledger: Ledger) -> dict[int, set[int]]:
