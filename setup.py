@@ -157,6 +157,11 @@ PICKLED = ("proxy.observe.", "proxy.retry.")
 #: A module there whose classes are bases of dataclasses, which have their own way to be pickled.
 BASES = "proxy.retry.value_bases"
 
+#: Modules there whose objects are in no reference cycle: records, which hold texts, numbers and other records. The
+#: collector would read each of them over and over, and 1,000 are kept. (A decorator in a `.pxd` does not reach a class
+#: whose code is in a `.py`.)
+ACYCLIC = ["proxy.observe.call_record", "proxy.retry.attempt_record"]
+
 #: What Cython puts into every module, once for all: it is a fifth of their size, and so of the memory they take.
 SHARED = "proxy._compiled"
 
@@ -190,15 +195,19 @@ def extension(module: str) -> Extension:
     return Extension(module, [source], extra_compile_args=FLAGS, extra_link_args=SANITIZE)
 
 
-def generated(modules: Iterable[str], *, pickled: bool) -> list[Extension]:
-    """Extensions whose C is there, with code to pickle what their classes make or without it: a tenth of all."""
+def generated(modules: Iterable[str], *, pickled: bool, acyclic: bool = False) -> list[Extension]:
+    """Extensions whose C is there, with code to pickle what their classes make or without it: a tenth of all.
+    `acyclic`: what their classes make is not collected.
+    """
     from Cython.Build import cythonize
+    from Cython.Compiler.Options import get_directive_defaults
 
+    get_directive_defaults()["no_gc"] = False  # else it is known to classes alone, whose decorators are in no `.py`
     return list(
         cythonize(
             [extension(module) for module in modules],
             build_dir="build/cython",
-            compiler_directives=DIRECTIVES | {"auto_pickle": pickled},
+            compiler_directives=DIRECTIVES | {"auto_pickle": pickled, "no_gc": acyclic},
             nthreads=os.cpu_count() or 1,
             quiet=True,
             shared_utility_qualified_name=SHARED,
@@ -239,7 +248,12 @@ def compiled() -> list[Extension]:
         return []
     pickled = [module for module in MODULES if module.startswith(PICKLED) and module != BASES]
     plain = [module for module in [SHARED, *MODULES] if module not in pickled]
-    parts = [*generated(plain, pickled=False), *generated(pickled, pickled=True)]
+    collected = [module for module in pickled if module not in ACYCLIC]
+    parts = [
+        *generated(plain, pickled=False),
+        *generated(collected, pickled=True),
+        *generated(ACYCLIC, pickled=True, acyclic=True),
+    ]
     return [one_library(parts, Path("build/cython"))]
 
 

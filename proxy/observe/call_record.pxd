@@ -1,9 +1,6 @@
-cimport cython
-
 from proxy.retry.value_bases cimport PolicyBase
 
 
-@cython.no_gc  # texts and records: there is no cycle
 cdef class Course:
     cdef public object outcome
     cdef public long attempts
@@ -16,7 +13,6 @@ cdef class Course:
     cdef public bint was_sent_once
 
 
-@cython.no_gc  # a policy, and records: there is no cycle
 cdef class CallRecord:
     cdef public double wall_started
     cdef public double started

@@ -16,6 +16,7 @@ import select
 import socket
 import stat
 from collections.abc import Callable
+from functools import partial
 from time import monotonic  # noqa: TID251  the end waits for a descriptor, on no loop
 from typing import Protocol
 
@@ -133,7 +134,7 @@ class LineSink:
 
     def _write_gathered(self) -> None:
         """Write as many of the lines that are kept as can be written, and try again later with those that are left."""
-        if self._gather() and not (self._may_write() and self._write()) and not self._set:
+        if self._gather() and not ((self._turn is None or self._may_write()) and self._write()) and not self._set:
             self._set = True
             self._later(_AGAIN, self._flush)
 
@@ -202,8 +203,10 @@ class LineSink:
         rest, sent = self._rest, 0
         while sent < len(rest) and self._poll.poll(0):
             try:
-                end = self._upto(sent)
-                sent += self._put(rest[sent:end] if sent or end < len(rest) else rest)
+                if not sent and len(rest) <= self._chunk:  # nearly always
+                    sent = self._put(rest)
+                else:
+                    sent += self._put(rest[sent : self._upto(sent)])
             except BlockingIOError:
                 break
             except OSError as error:
@@ -220,10 +223,10 @@ class LineSink:
             self._within = False
         elif sent:
             self._within = rest[sent - 1] != _LINE_END
-        if not self._within:  # else no other writer may write before the line is whole
+        if self._has_turn and not self._within:  # else no other writer may write before the line is whole
             self._give_turn()
         del rest[:sent]
-        if not rest and not self._broken:
+        if self._is_in_trouble and not rest and not self._broken:
             self._report("")
         return not rest
 
@@ -254,6 +257,6 @@ def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], soc
         try:
             own = io.FileIO(os.open(f"/proc/self/fd/{descriptor}", flags), "w")
         except OSError:  # another user's, or no such folder here
-            return lambda data: os.write(descriptor, data), None
-        return lambda data: os.write(own.fileno(), data), own
-    return lambda data: os.write(descriptor, data), None
+            return partial(os.write, descriptor), None
+        return partial(os.write, own.fileno()), own
+    return partial(os.write, descriptor), None

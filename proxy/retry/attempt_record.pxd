@@ -1,7 +1,3 @@
-cimport cython
-
-
-@cython.no_gc  # texts and numbers: there is no cycle
 cdef class AttemptRecord:
     cdef public long attempt
     cdef public double started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import importlib.util
 import os
@@ -19,7 +20,9 @@ from setuptools import Distribution
 from setuptools.command.build_ext import build_ext
 
 from proxy import stale_build
+from proxy.observe.call_record import Course, refused
 from proxy.retry import dialect, facts, policy, value_bases
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.wire.http1.compiled import CORE
 
@@ -128,6 +131,13 @@ def test_the_library_has_the_modules_of_the_table_and_no_others() -> None:
     spec = importlib.util.find_spec(MODULES[0])
     assert spec is not None and spec.has_location and not spec.submodule_search_locations
     assert sys.modules[MODULES[0]].__spec__ == spec
+
+
+@pytest.mark.skipif(CORE != "compiled", reason="nothing is compiled here (make core)")
+def test_records_of_calls_are_nothing_to_the_collector_of_cycles() -> None:
+    course = Course(facts.Outcome.SUCCESS, 1, (AttemptRecord(1, 0.0),))
+    record = refused(0.0, "", 400, facts.Outcome.BAD_REQUEST, "")
+    assert [gc.is_tracked(each) for each in (course, course.history[0], record)] == [False, False, False]
 
 
 @pytest.fixture
