@@ -171,8 +171,15 @@ def attempt_json(record: AttemptRecord, started: float) -> str:
     said = record.detail or record.why or record.pushback or record.held_by or record.upstream or record.route
     if not (said or record.held or record.fault) and record.pushback_delay is None and record.rst_code is None:
         line += _usual(
-            *(record.endpoint, record.status, record.grpc_status, record.cls, record.because),
-            *(record.price, record.decision, record.protocol, record.key),
+            record.endpoint,
+            record.status,
+            record.grpc_status,
+            record.cls,
+            record.because,
+            record.price,
+            record.decision,
+            record.protocol,
+            record.key,
         )
     else:
         line += _middle(record)

@@ -26,7 +26,7 @@ from proxy.retry.policy import Policy
 _Key = TypeVar("_Key")
 
 #: Names for members of enumerations: see `proxy.retry.facts`.
-_SUCCESS, _DENIED, _NOT_RETRYABLE = Class.SUCCESS, Outcome.DENIED, Outcome.NOT_RETRYABLE
+_SUCCESS, _NOT_RETRYABLE = Class.SUCCESS, Outcome.NOT_RETRYABLE
 #: Seconds; upper bounds of the histograms' buckets: Prometheus' own defaults stretched to both sides, and two more up
 #: to a little above 20 s, the default of `pushback.hold`, since calls that are held for so long end just after it.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 300.0)
@@ -57,6 +57,9 @@ _DENIALS = frozenset(
         Outcome.OUTAGE,
     }
 )
+
+#: Decisions after which a record counts as no attempt: it is sent once more under the same number, or was never sent.
+_NOT_COUNTED = frozenset({"transparent", Outcome.DENIED.value})
 
 #: A retry that ended so has not failed: another attempt won, or the app left.
 _NOBODYS_FAULT = frozenset({"cancelled", Outcome.CLIENT_GONE.value})
@@ -362,28 +365,31 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
     one upstream; `is_over`: the call ended at that upstream.
     """
     before = records[0].attempt if records else 1
-    for record in records:
-        before = min(before, record.attempt)
+    if before > 1:  # attempts that are sent side by side end in any order
+        for record in records:
+            before = min(before, record.attempt)
     before -= 1  # made elsewhere
-    ended = before
     last: AttemptRecord | None = None
+    ended, reason = before, ""  # the result of `last`
     for record in records:
-        if record.decision == "transparent":
-            series.transparent += 1
+        decision = record.decision
+        if decision in _NOT_COUNTED:
+            series.transparent += decision == "transparent"
             continue
-        if record.decision == _DENIED:  # it was never sent, and is no attempt
-            continue
-        series.results[result(record)] += 1
+        what = result(record)
+        series.results[what] += 1
         if record.first_byte is not None:
             _count_first_byte(series, record)
         if record.ended is not None:
             series.attempt_seconds.add(record.ended - record.started)
-        if record.attempt == before + 1 and before:
-            _count(series, record, "fallback")
-        elif record.attempt > 1:
-            _count_retry(series, record, last if ended == record.attempt - 1 else None, records)
-        last, ended = record, ended + 1
-        if record.delay is not None and record.decision == "retried":
+        if record.attempt > 1:
+            if before and record.attempt == before + 1:
+                reason = "fallback"
+            elif last is None or ended != record.attempt - 1 or last.ended is None or last.ended > record.started:
+                reason = _reason(series, record, records)
+            _count(series, record, reason)
+        last, reason, ended = record, what, ended + 1
+        if record.delay is not None and decision == "retried":
             series.backoff_seconds += record.delay
     course = call.course
     if is_over and course.attempts and last is not None:
@@ -400,21 +406,16 @@ def _count_first_byte(series: Series, record: AttemptRecord) -> None:
         series.first_byte_seconds.add(record.first_byte)
 
 
-def _count_retry(
-    series: Series, record: AttemptRecord, before: AttemptRecord | None, records: Sequence[AttemptRecord]
-) -> None:
-    """Count the retry `record` by its number, and by its reason: the result of the attempt before it, or "hedge" if an
-    earlier attempt was still in flight when it was sent. `before`: the previous record, or None if some earlier attempt
-    has no record before this one. `records`: those of all the call's attempts, in the order in which the attempts
-    ended, which hedging may change.
+def _reason(series: Series, record: AttemptRecord, records: Sequence[AttemptRecord]) -> str:
+    """The reason of the retry `record` if it did not simply follow the record before it: "hedge" if an earlier attempt
+    was still in flight when it was sent (which is counted), or has no record; else the result of the last attempt that
+    had ended. `records`: those of all the call's attempts, in the order in which the attempts ended.
     """
-    if before is None or before.ended is None or before.ended > record.started:
-        earlier = [other for other in records if other.attempt < record.attempt]
-        over = [other for other in earlier if other.ended is not None and other.ended <= record.started]
-        hedged = len(over) < len(earlier)
-        series.hedges += hedged
-        before = None if hedged or not over else over[-1]
-    _count(series, record, "hedge" if before is None else result(before))
+    earlier = [other for other in records if other.attempt < record.attempt]
+    over = [other for other in earlier if other.ended is not None and other.ended <= record.started]
+    hedged = len(over) < len(earlier)
+    series.hedges += hedged
+    return "hedge" if hedged or not over else result(over[-1])
 
 
 def _count(series: Series, record: AttemptRecord, reason: str) -> None:
