@@ -79,7 +79,7 @@ from proxy.retry.request_hints import read_request_hints
 from proxy.retry.resumption import go_on_delivering, resume, resume_again
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.settlement import settle_delivered, settle_failed
-from proxy.retry.states import Delivering, Flight, Flying, Next
+from proxy.retry.states import Delivering, Flight, Flying, Next, begun
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
@@ -239,7 +239,8 @@ class Call:
         next_attempt = call.next_attempt
         next_attempt.governs = call.policy.mode != "off"
         next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
-        flight, keys, places = Flight(1, since), next_attempt.keys, next_attempt.scope.places
+        state = call.state = begun(since)
+        flight, keys, places = state.flights[1], next_attempt.keys, next_attempt.scope.places
         flight.traffic, flight.sent_to, flight.protocol = traffic, endpoint, protocol
         flight.reported = answered
         if next_attempt.picker is not None:
@@ -252,7 +253,6 @@ class Call:
             next_attempt.payment = None
         if keys is not None:
             flight.key, flight.key_why = keys.key, keys.why
-        state = call.state = Flying({1: flight})
         if self._flow is HEDGED:
             planned = state.planned = HEDGED.hedges(call).after_launch(call, since)
             if planned is not None:

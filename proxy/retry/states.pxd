@@ -42,6 +42,9 @@ cdef class Flying:
     cdef public Next planned
 
 
+cpdef Flying begun(double since)
+
+
 cdef class Delivering:
     cdef public long attempt
     cdef public object outcome

@@ -10,6 +10,7 @@ from support.front import CLASSIFY, policy
 
 from proxy.retry import RetryError
 from proxy.retry.actions import Action
+from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
@@ -45,6 +46,25 @@ def test_an_answer_that_breaks_off_is_written_down() -> None:
     assert brief(call) == [(1, "committed", "its answer had begun to go to the app")]
     (record,) = call.so_far.history
     assert (record.status, record.fault, record.started, record.ended) == (200, FaultKind.RESET, 0.0, 0.4)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [[reply(2, 200, at=0.3), ended(2, at=0.4)], [fault(2, "reset", at=0.3)], [app_gone(at=0.3)]],
+    ids=["delivered", "failed", "left"],
+)
+def test_a_record_that_a_call_makes_has_each_field(rest: list[Event]) -> None:
+    first, last = play(STANDARD, start(), reply(1, 503, at=0.1), wake(0.2), *rest).so_far.history
+    assert (first.decision, first.status, first.cls, first.delay) == (
+        "retried",
+        503,
+        Class.TRANSIENT,
+        pytest.approx(0.1),
+    )
+    told = {"ended", "status", "cls", "because", "decision", "price", "fault", "detail", "why", "delay"}
+    for name in {*AttemptRecord.__slots__} - told:  # nothing happened that these fields tell of
+        assert getattr(last, name) == getattr(AttemptRecord(2, 0.2), name), name
+    assert {name for name in told if not hasattr(last, name) or not hasattr(first, name)} == set()
 
 
 NOTHING = "nothing names it as retryable"
