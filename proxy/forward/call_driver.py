@@ -418,7 +418,7 @@ class CallDriver(AttemptOwner):
         if self.over:
             return
         if self._alarm is None:
-            self._alarm = Alarm(self.context.loop, self._ring, at)
+            self._alarm = Alarm(self.context.loop, CallDriver._ring, self, at)
         else:
             self._alarm.set(at)
 

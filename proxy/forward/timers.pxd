@@ -3,6 +3,7 @@ from proxy.transport.clock cimport monotonic
 
 cdef class Alarm:
     cdef public object _loop
+    cdef public object _owner
     cdef public object _ring
     cdef public object _handle
     cdef public double at

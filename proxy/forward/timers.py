@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol
+from contextvars import copy_context
+from typing import Any, Protocol
 
 from proxy.transport.clock import monotonic
 
@@ -22,22 +22,27 @@ TICK = 0.05
 #: The number of connections that are glanced at closely in one tick; if there are more, they take turns.
 CLOSELY = 100
 
-
 _NEVER = float("inf")
+#: The context in which alarms ring. The loop would make one for each.
+_CONTEXT = copy_context()
 
 
 class Alarm:
-    """A timer that calls `ring(now)` once, at `at` (seconds of `transport.clock`) and never sooner: the loop's clock
-    has whole milliseconds, and may be early by one.
+    """A timer that calls `ring(owner, now)` once, at `at` (seconds of `transport.clock`) and never sooner: the loop's
+    clock has whole milliseconds, and may be early by one. `ring` is a function that gets its `owner`: a method of the
+    owner would be one more object for each call that waits.
     """
 
-    __slots__ = ("_handle", "_loop", "_ring", "at")
+    __slots__ = ("_handle", "_loop", "_owner", "_ring", "at")
 
     at: float
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[float], None], at: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ring: Callable[[Any, float], None], owner: Any, at: float
+    ) -> None:
         self._loop = loop
         self._ring = ring
+        self._owner = owner
         self._handle: asyncio.TimerHandle | None = None
         self.set(at)
 
@@ -51,7 +56,7 @@ class Alarm:
                 return
             self._handle.cancel()
         self.at = at
-        self._handle = self._loop.call_later(max(0.0, wait), self._due)
+        self._handle = self._loop.call_later(max(0.0, wait), self, context=_CONTEXT)
 
     def stop(self) -> None:
         """Cancel the alarm."""
@@ -60,14 +65,17 @@ class Alarm:
             self._handle.cancel()
             self._handle = None
 
-    def _due(self) -> None:
+    def __call__(self) -> None:
+        """Ring if it is time; the loop calls this. The alarm is its own callback, since a method of it would be another
+        object, and a thousand calls may wait.
+        """
         now = monotonic()
         if now < self.at:
-            self._handle = self._loop.call_later(0.001, self._due)
+            self._handle = self._loop.call_later(0.001, self, context=_CONTEXT)
             return
         self._handle = None
         self.at = _NEVER
-        self._ring(now)
+        self._ring(self._owner, now)
 
 
 class Timed(Protocol):
@@ -199,7 +207,7 @@ class Watch:
     def _alarm(self, call: Timed) -> None:
         alarm = self.alarms.get(call)
         if alarm is None:
-            self.alarms[call] = Alarm(self._loop, partial(self._ring, call), call.due)
+            self.alarms[call] = Alarm(self._loop, self._ring, call, call.due)
         else:
             alarm.set(call.due)
 

@@ -88,7 +88,7 @@ async def test_a_call_with_a_defect_keeps_no_timeout_back() -> None:
 async def test_an_alarm_that_is_due_rings_even_if_it_is_set_to_now_in_each_turn_of_the_loop() -> None:
     rung: list[float] = []
     loop = asyncio.get_running_loop()
-    alarm = Alarm(loop, rung.append, monotonic())
+    alarm = Alarm(loop, list.append, rung, monotonic())
 
     def again() -> None:
         if not rung:
@@ -103,7 +103,7 @@ async def test_an_alarm_that_is_due_rings_even_if_it_is_set_to_now_in_each_turn_
 
 async def test_an_alarm_that_is_due_may_be_set_to_a_later_time() -> None:
     rung: list[float] = []
-    alarm = Alarm(asyncio.get_running_loop(), rung.append, monotonic())
+    alarm = Alarm(asyncio.get_running_loop(), list.append, rung, monotonic())
     alarm.set(later := monotonic() + 0.02)
     async with asyncio.timeout(30):
         while not rung:  # noqa: ASYNC110  a state
