@@ -20,6 +20,7 @@ import math
 from collections import deque
 
 from proxy.retry.chances import tail
+from proxy.retry.short_holds import SHORT, ShortHolds
 from proxy.retry.traffic import Traffic
 
 _NEVER = float("inf")
@@ -81,8 +82,8 @@ class Batch:
 
     @property
     def are_served(self) -> bool:
-        """Whether most of these attempts were served, but not each."""
-        return self.refused > 0 and self.served >= self._most
+        """Whether most of these attempts were served."""
+        return self.served >= self._most
 
     @property
     def are_refused(self) -> bool:
@@ -159,11 +160,13 @@ class DelaysByChance:
 
     __slots__ = (
         "_again", "_batch", "_begun", "_count", "_counts", "_delay", "_first", "_first_refused", "_known_until",
-        "_latest", "_next_at", "_opens_at", "_sends_until", "_serves", "_soon", "at_once", "share", "was_tested",
+        "_latest", "_next_at", "_opens_at", "_sends_until", "_serves", "_short", "_soon", "at_once", "share",
+        "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._counts = HeldCounts()
+        self._short = ShortHolds()
         self._delay = 0.0  # the longest delay named lately
         self.at_once = 0
         self._batch: Batch | None = None
@@ -186,6 +189,10 @@ class DelaysByChance:
     def holds_none(self, now: float) -> bool:
         """Whether a delay holds only its own call: that is known to be better, or it is tested."""
         return self._begun < _NEVER or now < self._known_until
+
+    def held_for(self, delay: float, now: float) -> float:
+        """The seconds for which a delay of `delay` seconds holds other calls."""
+        return min(delay, SHORT) if self._short.are_used(now) else delay
 
     # -- while delays hold calls --------------------------------------------------------------------------------------
 
@@ -241,12 +248,21 @@ class DelaysByChance:
         self._first_refused, self._serves = self._first_refused or not self._serves, False
         if self._batch is not None and self._batch.is_open(now):
             return
-        until, gives = now + delay, self._counts.gives
-        chance = self._counts.served / max(1.0, self._counts.served + self._counts.refused)
-        long = _LONG if self._first_refused else 2.0 * _LONG
-        if self._counts.served < 1.0 or gives + _WORTH >= chance or until - since < long or until < self._next_at:
+        counts, short = self._counts, self._short
+        gives, chance = counts.gives, counts.served / max(1.0, counts.served + counts.refused)
+        if short.are_used(now):
+            short.refused(gives, now)
+        if counts.served < 1.0 or gives + _WORTH >= chance:
             return
-        self.at_once = _TOGETHER
+        is_long = delay > SHORT and now + delay - since >= _LONG
+        if is_long and 2.0 * gives < chance and short.may_begin(now):
+            short.begin(gives, now)
+            self._counts = HeldCounts()
+            return
+        until = now + self.held_for(delay, now)
+        long = _LONG if self._first_refused else 2.0 * _LONG
+        if until - since >= long and until >= self._next_at:
+            self.at_once = _TOGETHER
 
     def take_at_once(self, waiting: int, now: float) -> int:
         """The number of calls that may be sent at once now, of those that wait; zero when it is asked again."""

@@ -91,6 +91,7 @@ class Lane:
         if delay <= 0 or self.limit.delays_by_chance(now):
             return False
         new = self._begin(status, delay, sent, now)
+        delay = self.limit.held_for(delay, now)
         if new:
             self.fleet.cooldown_began()
             self._starter.named_until = now + delay

@@ -185,6 +185,11 @@ class Limit:
         if self.evidence.by_chance is not None:
             self.evidence.by_chance.cooldown(delay, since, now)
 
+    def held_for(self, delay: float, now: float) -> float:
+        """The seconds for which a delay of `delay` seconds holds other calls than the one that was refused."""
+        by_chance = self.evidence.by_chance
+        return delay if by_chance is None else by_chance.held_for(delay, now)
+
     def delays_by_chance(self, now: float) -> bool:
         """Whether a delay holds only the call that was refused, since delays are named by chance, or that is tested."""
         by_chance = self.evidence.by_chance
@@ -215,8 +220,8 @@ class Limit:
         return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
 
     def _least(self) -> float:
-        """The fewest places that a refusal leaves. It is one; but where an upstream refuses without a queue, and its
-        answers take long, it is as many as the pace uses, since places return one in a round trip.
+        """The fewest places that a refusal or an answer leaves. It is one; but where an upstream refuses without a
+        queue, and its answers take long, it is as many as the pace uses, since places return one in a round trip.
         """
         if not self.pace.rate or self._spaced or not self._answers_fast():
             return 1.0
@@ -323,6 +328,8 @@ class Limit:
             more = 1.0 if self.most < self.threshold else min(1.0, self._growth(now) / self.most)
             self.most += more
             self.grown += more
+            if self.pace.rate:  # no requests queue, so that the pace says more than places
+                self.most = max(self.most, self._least())
 
     def _respace(self, now: float, ratio: float) -> None:
         """Space sendings more or less after an answer that took `ratio` times the usual time, while even one place is

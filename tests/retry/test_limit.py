@@ -232,6 +232,16 @@ def test_quick_refusals_beside_quick_answers_space_sendings_at_half_the_pace_at_
     assert 0.0 < limit.pace.rate <= pace / 2
 
 
+def test_places_do_not_hold_back_a_pace_whose_answers_take_long() -> None:
+    """One place more a round trip of seconds would serve fewer for minutes than the pace allows."""
+    limit, _ = limited(4)
+    limit.served(1.01, 5.01, 1.0)
+    limit.pace.explore(20.0)
+    limit.served(5.07, 9.07, 1.0)
+    assert limit.round_trip > 1.0
+    assert limit.most == pytest.approx(20.0 * (limit.round_trip - 0.1))
+
+
 @pytest.mark.parametrize("under_way", [4, 2])
 def test_quick_refusals_beside_slow_answers_do_not_since_there_is_a_queue(under_way: int) -> None:
     limit, _ = limited(under_way)
