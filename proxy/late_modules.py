@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -18,7 +19,7 @@ from typing import Any
 
 class LatePackage(ModuleType):
     """A package whose own code has not run: its modules are imported at their first access, and the first access to any
-    other name runs the code, which makes it an ordinary package.
+    other name runs the code, which makes it an ordinary package. Another thread that asks meanwhile waits for that.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -30,10 +31,36 @@ class LatePackage(ModuleType):
             return sys.modules[path]
         if importlib.util.find_spec(path) is not None:
             return importlib.import_module(path)
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        assert self.__spec__ is not None and self.__spec__.loader is not None
-        self.__spec__.loader.exec_module(self)
+        with _one_at_a_time:
+            if type(self) is LatePackage:
+                self._run()
         return getattr(self, name)
+
+    def _run(self) -> None:
+        """Run the package's own code. Names that the code itself asks for in vain are missing, as in any package."""
+        assert self.__spec__ is not None and self.__spec__.loader is not None
+        self.__class__ = _Running  # type: ignore[assignment]
+        try:
+            self.__spec__.loader.exec_module(self)
+        except BaseException:
+            self.__class__ = LatePackage
+            raise
+        self.__class__ = ModuleType  # type: ignore[assignment]
+
+
+class _Running(ModuleType):
+    """A package whose own code runs now, in the one thread that holds the lock."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of a name once the code has run; in the thread that runs it, the name is missing."""
+        with _one_at_a_time:
+            if type(self) is _Running:
+                raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        return getattr(self, name)
+
+
+#: Held by the thread that runs a late package's own code.
+_one_at_a_time = threading.RLock()
 
 
 def late_package(name: str, **given: Any) -> LatePackage:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from proxy import late_modules
 
 BEFORE = """
 import os, sys
@@ -111,3 +117,57 @@ def test_of_a_release_whose_server_needs_its_package_all_is_imported(tmp_path: P
     made = release(tmp_path, package, "from . import Base\nServer = Base\n")
     (made / "aiohttp" / "base.py").write_text("Base = int\n")
     assert ran("import aiohttp; print(type(aiohttp).__name__, aiohttp.Server)", made) == ["module <class 'int'>"]
+
+
+class Waited:
+    """The lock, which lets the package's code go on as soon as a second thread asks for it."""
+
+    def __init__(self, lock: AbstractContextManager[Any], is_asked: threading.Event) -> None:
+        self.lock, self.is_asked, self.first = lock, is_asked, threading.get_ident()
+
+    def __enter__(self) -> None:
+        if threading.get_ident() != self.first:
+            self.is_asked.set()
+        self.lock.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self.lock.__exit__(*raised)
+
+
+def test_a_second_thread_waits_for_the_package_that_the_first_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_for_two").mkdir()
+    code = "begun.set(); is_asked.wait(60); late = 5\nis_missing = not hasattr(__import__(__name__), 'none')\n"
+    (tmp_path / "late_for_two" / "__init__.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    begun, is_asked = threading.Event(), threading.Event()
+    package = late_modules.late_package("late_for_two", begun=begun, is_asked=is_asked)
+    try:
+        monkeypatch.setattr(late_modules, "_one_at_a_time", Waited(late_modules._one_at_a_time, is_asked))
+
+        def second() -> Any:
+            begun.wait(60)
+            return package.late
+
+        with ThreadPoolExecutor(1) as other:
+            found = other.submit(second)
+            assert package.late == 5
+            assert found.result(60) == 5
+        assert package.is_missing
+    finally:
+        del sys.modules["late_for_two"]
+
+
+def test_a_package_whose_code_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "late_and_poor").mkdir()
+    (tmp_path / "late_and_poor" / "__init__.py").write_text("rich = money\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = late_modules.late_package("late_and_poor")
+    try:
+        with pytest.raises(NameError):
+            _ = package.rich
+        vars(package)["money"] = 7
+        assert package.rich == 7
+    finally:
+        del sys.modules["late_and_poor"]
