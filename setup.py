@@ -177,10 +177,12 @@ DIRECTIVES = {
 }
 #: No exception of C++ passes through, so nobody unwinds these stacks: the tables for that are a twentieth of a module,
 #: and would take memory beside it. What Cython marks as unlikely, errors nearly all, is taken for what never happens,
-#: not for one case in ten: it is compiled for its size. Nor is code aligned: there is a jump every few bytes.
+#: not for one case in ten: it is compiled for its size. Nor is code aligned: there is a jump every few bytes. Each
+#: function has a section of its own, so that the linker can put together what runs together (tools/order.ld).
 FLAGS = [
     *("-O2", "-g0", "-fno-asynchronous-unwind-tables", "--param=builtin-expect-probability=100"),
     *("-fno-align-functions", "-fno-align-jumps", "-fno-align-labels", "-fno-align-loops"),
+    "-ffunction-sections",
 ]
 #: The same with a check of every access to memory, if the environment asks for it (`scripts/asan`).
 SANITIZE = ["-fsanitize=address"] if os.environ.get("REDRIVE_SANITIZE") == "address" else []

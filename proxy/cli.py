@@ -7,22 +7,22 @@ bad input. A user's mistake never gives a traceback.
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from proxy.command_parser import BAD_INPUT, make_parser
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    import argparse
+
     from proxy.config.load import LoadResult
     from proxy.config.settings import Address
     from proxy.top.client import AdminPort
 
-FINE, DOES_NOT_HOLD = 0, 1
+FINE, DOES_NOT_HOLD, BAD_INPUT = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,11 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             output = io.BufferedWriter(sys.stdout.buffer)
             sys.stdout = io.TextIOWrapper(output, sys.stdout.encoding, line_buffering=True)
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.verb is None:
-        parser.print_help(sys.stderr)
-        return BAD_INPUT
+    options = _usual_run(sys.argv[1:] if arguments is None else list(arguments))
+    if options is None:
+        parser = _parser()
+        options = parser.parse_args(arguments)
+        if options.verb is None:
+            parser.print_help(sys.stderr)
+            return BAD_INPUT
     try:
         status: int = options.verb(options)
         print(end="", flush=True)
@@ -404,7 +406,23 @@ def _refuse(message: str) -> int:
     return BAD_INPUT
 
 
+def _usual_run(arguments: list[str]) -> argparse.Namespace | None:
+    """Parse the command line of nearly all processes that serve, `run` with or without a file; None if it is another
+    one. The parser of all verbs, with what it imports, would stay in the memory of each of these processes.
+    """
+    match arguments:
+        case ["run"]:
+            file = None
+        case ["run", "-c" | "--config", file] if not file.startswith("-"):
+            pass
+        case _:
+            return None
+    return cast("argparse.Namespace", SimpleNamespace(verb=run, version=None, config=file, take_over=None))
+
+
 def _parser() -> argparse.ArgumentParser:
+    from proxy.command_parser import make_parser
+
     return make_parser(
         {
             "run": run,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from proxy import __version__
 
-#: The exit status of bad usage and bad input.
-BAD_INPUT = 2
+#: The exit status of bad usage, as `proxy.cli` has it of bad input.
+BAD_USAGE = 2
 
 #: The sort orders of `top`; the first is the default.
 ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
             near = known.get(chosen[1]) or next(iter(difflib.get_close_matches(chosen[1], verbs, 1)), None)
             message = f"there is no verb {chosen[1]}" + (f" (did you mean {near}?)" if near else "")
         message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
-        self.exit(BAD_INPUT, f"redrive: {message}; {self.prog} --help says more\n")
+        self.exit(BAD_USAGE, f"redrive: {message}; {self.prog} --help says more\n")
 
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:

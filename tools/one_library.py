@@ -11,15 +11,19 @@ whole name, so that they can stand side by side, and `proxy._core` calls them (`
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import LinkError
 
 #: The module that holds all others.
 LIBRARY = "proxy._core"
+#: The header that precedes each C file, and the order in which GNU ld links their functions.
+FIRST, ORDER = (Path(__file__).parent / name for name in ("compiled.h", "order.ld"))
 
 _C = r"""
 #include <Python.h>
@@ -133,24 +137,35 @@ class BuildLibrary(build_ext):
         for part in ext.parts:
             function = f"PyInit_{part.name.rpartition('.')[2]}"
             names = [(function, _function(part.name)), ("CYTHON_NO_PYINIT_EXPORT", "1")]
-            sources.append((part.sources[0], [*part.extra_compile_args, "-fvisibility=hidden"], names))
+            sources.append(
+                (part.sources[0], [*part.extra_compile_args, "-include", str(FIRST), "-fvisibility=hidden"], names)
+            )
         with ThreadPoolExecutor(os.cpu_count() or 1) as several:
             objects = list(several.map(lambda each: self._compiled(*each), sources))
         library = Path(self.get_ext_fullpath(ext.name))
-        if not library.exists() or any(Path(each).stat().st_mtime > library.stat().st_mtime for each in objects):
-            self.compiler.link_shared_object(
-                objects,
-                str(library),
-                libraries=self.get_libraries(ext),
-                extra_postargs=ext.extra_link_args,
-                build_temp=self.build_temp,
-                target_lang="c",
-            )
+        parts = [*objects, str(ORDER)]
+        if library.exists() and all(Path(each).stat().st_mtime <= library.stat().st_mtime for each in parts):
+            return
+        try:
+            self._link(ext, objects, library, [f"-Wl,-T,{ORDER}"] if sys.platform == "linux" else [])
+        except LinkError:  # another linker, which does not know such orders
+            self._link(ext, objects, library, [])
+
+    def _link(self, ext: Extension, objects: list[str], library: Path, flags: list[str]) -> None:
+        """Link the library out of its objects."""
+        self.compiler.link_shared_object(
+            objects,
+            str(library),
+            libraries=self.get_libraries(ext),
+            extra_postargs=[*ext.extra_link_args, *flags],
+            build_temp=self.build_temp,
+            target_lang="c",
+        )
 
     def _compiled(self, source: str, flags: list[str], names: list[tuple[str, str]]) -> str:
         """The object file of a C file, made again if the file has changed or would be compiled in another way."""
         made = Path(self.compiler.object_filenames([source], output_dir=self.build_temp)[0])
-        way, written = repr((flags, names, self.include_dirs)), made.with_suffix(".way")
+        way, written = repr((flags, names, self.include_dirs, FIRST.read_text())), made.with_suffix(".way")
         if not (
             made.exists()
             and written.exists()

@@ -26,11 +26,11 @@ from proxy.late_modules import late, late_package
 _WITHOUT_EXTENSION = "FROZENLIST_NO_EXTENSIONS"
 
 
-#: Modules that aiohttp's server imports for what redrive's admin port never does or seldom: files, forms,
-#: proxies of the environment, names that are not ASCII, dates in requests.
+#: Modules that aiohttp's server imports for what redrive's admin port never does or seldom: a command line, files,
+#: forms, proxies of the environment, names that are not ASCII, dates in requests.
 _SELDOM = (
-    "aiohttp.web_fileresponse", "aiohttp.web_ws", "email.parser", "email.policy", "html", "idna", "mimetypes",
-    "unicodedata", "urllib.request", "uuid",
+    "aiohttp.web_fileresponse", "aiohttp.web_ws", "argparse", "email.parser", "email.policy", "html", "idna",
+    "mimetypes", "tempfile", "unicodedata", "urllib.request", "uuid",
 )  # fmt: skip
 
 

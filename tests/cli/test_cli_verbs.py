@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy import __version__
+from proxy import __version__, cli
 from proxy.cli import main
 from proxy.extras import NEEDED
 from proxy.wire.http1.compiled import CORE
@@ -33,6 +34,24 @@ def file(tmp_path: Path) -> Path:
     made = tmp_path / "redrive.yaml"
     made.write_text(SMALL)
     return made
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["run", "run -c a.yaml", "run --config a.yaml", "run -c ''", "run -ca.yaml", "run --config=a.yaml", "run -c -"],
+)
+def test_usual_command_lines_mean_what_the_parser_of_all_verbs_reads(line: str) -> None:
+    words = shlex.split(line)
+    usual = cli._usual_run(words)
+    assert (usual is None) == (len(words) == 2 or words[-1] == "-")
+    assert usual is None or vars(usual) == vars(cli._parser().parse_args(words))
+
+
+@pytest.mark.parametrize(
+    "line", ["", "ru", "run -c", "run --help", "run --take-over", "run -c --take-over", "run -c a.yaml b.yaml", "check"]
+)
+def test_all_other_command_lines_are_left_to_the_parser_of_all_verbs(line: str) -> None:
+    assert cli._usual_run(shlex.split(line)) is None
 
 
 def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> None:

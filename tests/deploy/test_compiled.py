@@ -16,8 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from setuptools import Distribution
+from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import LinkError
 
 from proxy import stale_build
 from proxy.observe.call_record import Course, refused
@@ -28,7 +29,7 @@ from proxy.wire.http1.compiled import CORE
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-from one_library import BuildLibrary  # noqa: E402
+from one_library import ORDER, BuildLibrary  # noqa: E402
 
 MODULES = re.findall(r'^    "(proxy[\w.]+)",$', (ROOT / "setup.py").read_text(), re.M)
 TYPED = [module for module in MODULES if (ROOT / module.replace(".", "/")).with_suffix(".pxd").exists()]
@@ -197,3 +198,26 @@ def test_python_alone_has_nothing_stale(checkout: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "proxy.source_alone", library)
     os.utime(checkout / "proxy/retry/machine.py", (2000, 2000))
     assert stale_build.warning() == ""
+
+
+@pytest.mark.parametrize("knows_orders", [True, False])
+def test_functions_are_linked_in_their_order_if_the_linker_knows_orders(
+    knows_orders: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked = []
+
+    def link(*_: object, extra_postargs: list[str], **__: object) -> None:
+        linked.append(extra_postargs)
+        if extra_postargs and not knows_orders:
+            raise LinkError("unrecognized option -T")
+
+    (tmp_path / "a.o").touch()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(BuildLibrary, "_compiled", lambda *_: str(tmp_path / "a.o"))
+    builder = BuildLibrary(Distribution())
+    builder.build_lib = str(tmp_path)
+    builder.inplace, builder.compiler = False, SimpleNamespace(link_shared_object=link)
+    library = Extension("proxy._core", ["_core.c"])
+    library.parts = [Extension("proxy.a", ["a.c"])]  # type: ignore[attr-defined]
+    builder.build_extension(library)
+    assert linked == ([[f"-Wl,-T,{ORDER}"]] if knows_orders else [[f"-Wl,-T,{ORDER}"], []])

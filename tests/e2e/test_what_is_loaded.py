@@ -18,10 +18,10 @@ from proxy.wire.http2.compiled import SLICER
 #: For verbs, workers, extras, formats and answers that are not asked for here, and aiohttp's client. What aiohttp's
 #: server imports is not on it (docs/decisions/0007-aiohttp-serves.md).
 NEVER = frozenset({
-    "aiohttp.client", "aiohttp.connector", "aiohttp.web_ws", "attr.validators", "cryptography", "decimal", "difflib",
-    "email.policy", "frozenlist._frozenlist", "html.entities", "http.client", "importlib.resources", "multiprocessing",
-    "opentelemetry", "prometheus_client", "pydantic", "redis", "rich", "typing_extensions", "unittest",
-    "urllib.request", "watchfiles", "xml", "yaml.scanner", "proxy.config.service_config", "proxy.lab",
+    "aiohttp.client", "aiohttp.connector", "aiohttp.web_ws", "argparse", "attr.validators", "cryptography", "decimal",
+    "difflib", "email.policy", "frozenlist._frozenlist", "html.entities", "http.client", "importlib.resources",
+    "multiprocessing", "opentelemetry", "prometheus_client", "pydantic", "redis", "rich", "typing_extensions",
+    "unittest", "urllib.request", "watchfiles", "xml", "yaml.scanner", "proxy.config.service_config", "proxy.lab",
     "proxy.server.intercept.ca", "proxy.supervisor.workers", "proxy.stores",
 })  # fmt: skip
 if SLICER is not None:  # compiled code reads HTTP/2 by itself
