@@ -585,8 +585,8 @@ class AppConnection(ConnectionStream):
         if self._tunnel:
             if transport.can_write_eof():
                 transport.write_eof()
-            elif self.exchange is not None:  # TLS ends in both directions at once
-                asyncio.get_running_loop().call_soon(self.exchange.app_ended, None)
+            elif (exchange := self.exchange) is not None:  # TLS ends in both directions at once
+                asyncio.get_running_loop().call_soon(lambda: exchange.app_ended(None))
         elif self.chunks is not None and not self.chunks.finish(trailers.lines if trailers is not None else b""):
             self.reset(None)
 

@@ -248,6 +248,8 @@ async def test_an_upgrade_inside(authority: Authority, local: Local, tls: ssl.SS
         await turn.write(b"<" + await turn.reader.readexactly(4) + b">")
         turn.close()
 
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     async with (
         Upstream(answer(503), echo, tls=tls) as upstream,
         Intercepting(upstream, authority, local) as front,
@@ -258,6 +260,7 @@ async def test_an_upgrade_inside(authority: Authority, local: Local, tls: ssl.SS
         app.send(b"ping")
         assert await app.rest() == b"<ping>"
         assert (await front.observed.until(1))[0]["outcome"] is Outcome.SUCCESS
+    assert told == []
 
 
 async def test_an_answer_that_is_cut(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
