@@ -54,4 +54,5 @@ cdef class Plan:
 
 
 cdef tuple course_of(PolicyBase policy)
-cdef bint _steer_alike(dict some, dict others) except -1
+@cython.locals(some=dict, others=dict)
+cdef bint _steers_alike(Asking head, Asking old) except -1

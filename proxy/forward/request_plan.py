@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from proxy.forward.edits import Edits, edits_of
@@ -191,7 +190,7 @@ class Plan:
             or head.authority != old.authority
             or head.scheme != old.scheme
             # Heads that share them share all that they follow from: neither took the slow path.
-            or (head.specials is not old.specials and not (head.common and _steer_alike(head.specials, old.specials)))
+            or (head.specials is not old.specials and not _steers_alike(head, old))
             or (self.naming is not None and head is not old and not self.naming.is_same(head, old))
         ):
             return False
@@ -409,12 +408,13 @@ class Plan:
         return drop, add if self.head.method == "TRACE" else add + credentials.lines[number]
 
 
-def _steer_alike(some: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> bool:
-    """Whether two requests have the same fields and values among those that any decision depends on, given as `some`
-    and `others`. The values of Content-Length and of the app's timeout may differ: the first decides nothing, and the
-    caller compares the second.
+def _steers_alike(head: RequestHead, old: RequestHead) -> bool:
+    """Whether the request `head` took no slow path, and has the same fields and values as `old` among those that any
+    decision depends on. The values of Content-Length and of the app's timeout may differ: the first decides nothing,
+    and the caller compares the second.
     """
-    if len(some) != len(others):
+    some, others = head.specials, old.specials
+    if head.slow_path is not None or len(some) != len(others):
         return False
     for name, value in some.items():
         other = others.get(name)

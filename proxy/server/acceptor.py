@@ -300,7 +300,7 @@ class Acceptor(web.Server):
         if admitted.policy.fallback:
             plan.ways = Ways(self.settings.router, strict=not exposure.loopback, traced=self.tracer is not None)
         # The fields that show a loop must be examined with each request, so its plan is not used again.
-        if head.common and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
+        if head.slow_path is None and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
             plan.upstream = admitted.upstream
             self._keep_plan(connection, head, plan)
         return plan

@@ -305,7 +305,7 @@ class AppConnection(ConnectionStream):
         self.chunks = None
         self._informed = False
         # A proxy keeps no connection with an HTTP/1.0 client (RFC 9112 section 9.3); a gateway may.
-        self._close = not head.keep_alive or (head.minor == 0 and head.form == "absolute")
+        self._close = not head.keep_alive or (head.version == "1.0" and head.form == "absolute")
         self.since = 0.0
         context, plan = self._context, self.plan
         if plan is None or plan.head is not head or self._generation != context.generation or context.refusing:
@@ -475,7 +475,7 @@ class AppConnection(ConnectionStream):
         again by itself (`resent`), a 100 is forwarded only to an app that still waits for one, because it was the proxy
         that asked for it (RFC 9110 section 15.2).
         """
-        if self.head.minor == 0 or self.transport is None:
+        if self.head.version == "1.0" or self.transport is None:
             return
         if head.status == 100:
             if resent and (self._informed or (self._body is None and self.head.body_size)):
@@ -501,7 +501,7 @@ class AppConnection(ConnectionStream):
             and not head.chunked
             and self._body is None
             and not (self._close or self._context.draining)
-            and self.head.minor
+            and self.head.version != "1.0"
             and _DATE in head.specials
             and self.head.method not in _BODILESS
         ):  # the common answer, made fast
@@ -522,13 +522,13 @@ class AppConnection(ConnectionStream):
         lower-case names of fields to leave out; `add`: lines to add; `end`: the whole body has come.
         """
         size = head.body_size(self.head.method)
-        minor = self.head.minor
+        is_old = self.head.version == "1.0"
         if self.head.method == "HEAD" and head.version == "2.0" and b"content-length" not in head.specials:
             drop |= FRAMING  # the upstream gave no length for the body of a GET
         if self._context.draining or (self._body is not None and (end or self._is_a_last_word(head))):
             self._close = True
         if size < 0:
-            if minor == 0:
+            if is_old:
                 drop |= _UNFRAMED
                 self._close = True
             else:
@@ -541,7 +541,7 @@ class AppConnection(ConnectionStream):
                 add += self.acceptor.date_line()
             if self._close:
                 add += _CLOSE
-            elif minor == 0:
+            elif is_old:
                 add += _KEEP
         return head.render(drop=drop, add=add)
 
@@ -563,7 +563,7 @@ class AppConnection(ConnectionStream):
         """
         if self._context.draining or self._body is not None or self.head.method == "CONNECT":
             self._close = True  # bytes after a CONNECT were meant for a tunnel, and are never a request (RFC 9931)
-        line = _CLOSE if self._close else _KEEP if self.head.minor == 0 else b""
+        line = _CLOSE if self._close else _KEEP if self.head.version == "1.0" else b""
         self._write_own(status, add, body, line, headless=self.head.method == "HEAD")
 
     def _write_own(self, status: int, add: bytes, body: bytes, line: bytes, *, headless: bool) -> None:

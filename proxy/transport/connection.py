@@ -149,7 +149,7 @@ class Connection:
             text = head.message_without(prepared.drop, target, prepared.authority, add)
         else:
             text = head.message(target, prepared.authority, add, b"")
-        if not head.chunked and (head.scanned or head.common):
+        if not head.chunked and (head.scanned or head.slow_path is None):
             prepared.text = text
         return text
 

@@ -36,7 +36,7 @@ def rebuilt(
         out |= _FRAMING - {b"content-length"}
         put[b"content-length"] = b"Content-Length: %d\r\n" % length
     fields = edited(head, head.raw.find(b"\n") + 1, out, put)
-    raw = b"%b %b HTTP/1.%d\r\n%b\r\n" % (head.method.encode("ascii"), target, head.minor, fields)
+    raw = b"%b %b HTTP/%b\r\n%b\r\n" % (head.method.encode("ascii"), target, head.version.encode("ascii"), fields)
     found = REQUEST(raw)
     assert found is not None  # `head` was valid, and no line but these is new
     return RequestHead(raw, found[1], found[2], found[3])

@@ -53,7 +53,9 @@ def seen(head: RequestHead | ResponseHead) -> dict[str, Any]:
     names = [name for each in type(head).__mro__ for name in getattr(each, "__slots__", ()) if not name.startswith("_")]
     found: dict[str, Any] = {name: getattr(head, name) for name in names if name != "scanned"}
     found["specials"] = [(name, value if name != b"content-length" else b"") for name, value in head.specials.items()]
-    found |= {name: getattr(head, name) for name in ("raw", "common", "upgrade", "login_bound", "version", "lowered")}
+    found |= {
+        name: getattr(head, name) for name in ("raw", "slow_path", "upgrade", "login_bound", "version", "lowered")
+    }
     ways = WAYS
     if isinstance(head, RequestHead):
         found |= {name: getattr(head, name) for name in ("body_size", "expect_continue", "max_forwards")}

@@ -64,7 +64,7 @@ def shown(head: RequestHead | None) -> dict[str, Any]:
     assert head is not None
     plain = (name for name in RequestHead.__slots__ if not name.startswith("_"))
     seen = {name: getattr(head, name) for name in plain}
-    more = ("body_size", "upgrade", "expect_continue", "max_forwards", "login_bound", "common", "raw")
+    more = ("body_size", "upgrade", "expect_continue", "max_forwards", "login_bound", "slow_path", "raw")
     seen |= {name: getattr(head, name) for name in more}
     seen["values"] = {name.lower(): list(head.get_all(name.lower())) for name in NAMES if name}
     ways: tuple[dict[str, Any], ...] = (
@@ -126,7 +126,7 @@ def shown_answer(head: ResponseHead | None) -> dict[str, Any]:
     """All that can be read of an answer's head."""
     assert head is not None
     plain = (name for name in ResponseHead.__slots__ if not name.startswith("_") and name != "specials")
-    seen = {name: getattr(head, name) for name in (*plain, "upgrade", "login_bound", "common", "raw")}
+    seen = {name: getattr(head, name) for name in (*plain, "upgrade", "login_bound", "slow_path", "raw")}
     seen["specials"] = {name: value for name, value in head.specials.items() if name != b"date"}
     seen["dated"] = b"date" in head.specials
     seen["sizes"] = [head.body_size(method) for method in ("GET", "HEAD", "CONNECT")]

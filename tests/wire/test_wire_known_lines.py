@@ -58,8 +58,8 @@ def test_a_head_has_nothing_of_one_whose_lines_were_alike() -> None:
     parser = RequestParser(compiled=False)
     plain = parser.feed(request("POST / HTTP/1.1", "Transfer-Encoding: chunked"))
     odd = parser.feed(request("POST / HTTP/1.1", "Transfer-Encoding:  CHUNKED"))
-    assert plain is not None and plain.common and plain.chunked
-    assert odd is not None and odd.chunked and not odd.common
+    assert plain is not None and plain.slow_path is None and plain.chunked
+    assert odd is not None and odd.chunked and odd.slow_path is not None
     first = parser.feed(request("GET /1 HTTP/1.1", "X: 1", "Via: 1.1 a"))
     second = parser.feed(request("GET /2 HTTP/1.1", "X: 2", "Via: 1.1 a"))
     assert first is not None and second is not None

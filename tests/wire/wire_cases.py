@@ -26,7 +26,14 @@ LONG_METHOD = "M" * 64
 TAKEN: dict[str, tuple[bytes, dict[str, object]]] = {
     "plain": (
         request("GET /a?b=c HTTP/1.1", "Accept: */*"),
-        {"method": "GET", "form": "origin", "path": b"/a?b=c", "authority": "h.example", "simple": True, "minor": 1},
+        {
+            "method": "GET",
+            "form": "origin",
+            "path": b"/a?b=c",
+            "authority": "h.example",
+            "simple": True,
+            "version": "1.1",
+        },
     ),
     "keep-alive": (request("GET / HTTP/1.1", "Connection: Keep-Alive"), {"keep_alive": True, "simple": True}),
     "close": (request("GET / HTTP/1.1", "Connection: close"), {"keep_alive": False, "simple": True}),
@@ -40,10 +47,10 @@ TAKEN: dict[str, tuple[bytes, dict[str, object]]] = {
     ),
     "empty list elements": (request("GET / HTTP/1.1", "Connection: , keep-alive ,,"), {"keep_alive": True}),
     "empty Connection": (request("GET / HTTP/1.1", "Connection:"), {"keep_alive": True, "simple": False}),
-    "higher minor": (request("GET / HTTP/1.7"), {"minor": 1, "keep_alive": True, "simple": False}),
-    "1.0": (request("GET / HTTP/1.0", host=None), {"minor": 0, "keep_alive": False, "authority": ""}),
-    "1.0 with Host": (request("GET / HTTP/1.0"), {"minor": 0, "authority": "h.example"}),
-    "1.0 keep-alive": (request("GET / HTTP/1.0", "Connection: keep-alive"), {"keep_alive": True, "minor": 0}),
+    "higher minor": (request("GET / HTTP/1.7"), {"version": "1.1", "keep_alive": True, "simple": False}),
+    "1.0": (request("GET / HTTP/1.0", host=None), {"version": "1.0", "keep_alive": False, "authority": ""}),
+    "1.0 with Host": (request("GET / HTTP/1.0"), {"version": "1.0", "authority": "h.example"}),
+    "1.0 keep-alive": (request("GET / HTTP/1.0", "Connection: keep-alive"), {"keep_alive": True, "version": "1.0"}),
     "1.0 does not expect": (request("GET / HTTP/1.0", "Expect: 100-continue"), {"expect_continue": False}),
     "1.0 does not upgrade": (
         request("GET / HTTP/1.0", "Connection: upgrade", "Upgrade: websocket"),
@@ -268,7 +275,7 @@ ANSWERS: dict[str, tuple[bytes, dict[str, object]]] = {
     "no space": (answer("HTTP/1.1 200", "Content-Length: 1"), {"status": 200, "simple": False}),
     "reason in latin-1": (answer("HTTP/1.1 404 Nicht gefund\xebn\t!"), {"status": 404}),
     "999": (answer("HTTP/1.1 999 Odd", "Content-Length: 1"), {"status": 999}),
-    "1.0": (answer("HTTP/1.0 200 OK"), {"minor": 0, "keep_alive": False}),
+    "1.0": (answer("HTTP/1.0 200 OK"), {"version": "1.0", "keep_alive": False}),
     "1.0 keep-alive": (
         answer("HTTP/1.0 200 OK", "Connection: keep-alive", "Content-Length: 2"),
         {"keep_alive": True, "content_length": 2, "simple": False},
@@ -384,8 +391,8 @@ BAD_BODIES: dict[str, bytes] = {
 }
 
 #: What a packet-wise reading must come to the same in: attributes of heads.
-SEEN = ("raw", "method", "target", "form", "scheme", "authority", "path", "minor", "keep_alive", "simple", "upgrade")
-SEEN_OF_ANSWER = ("raw", "status", "minor", "keep_alive", "simple", "upgrade")
+SEEN = ("raw", "method", "target", "form", "scheme", "authority", "path", "version", "keep_alive", "simple", "upgrade")
+SEEN_OF_ANSWER = ("raw", "status", "version", "keep_alive", "simple", "upgrade")
 
 
 def read_request(packets: list[bytes], **limits: int) -> tuple[object, ...]:

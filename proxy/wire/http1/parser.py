@@ -223,7 +223,7 @@ class RequestParser(HeadParser):
             head = self._go_on(data)
             return head
         taken: RequestHead = self._taken(data, 0, found)
-        if self._compiled and taken.common and len(taken.raw) <= REPEATABLE:
+        if self._compiled and taken.slow_path is None and len(taken.raw) <= REPEATABLE:
             self._last = taken
         return taken
 
@@ -259,10 +259,10 @@ class RequestParser(HeadParser):
                 head = RequestHead.alike(like, data[:size], method, target)
             else:
                 head = RequestHead(data[:size], method, target, b"1", _REQUESTS.pairs(significant))
-                if head.common:
+                if head.slow_path is None:
                     _REQUESTS.keep(key, head, size)
         self.rest, self._at, self._skipped = rest, 0, False
-        if size <= REPEATABLE and head.common:
+        if size <= REPEATABLE and head.slow_path is None:
             self._last, self._fields_at = head, len(line) + 2
         return head
 
@@ -364,7 +364,7 @@ class ResponseParser(HeadParser):
                 return None, b""
             minor, code, reason = status.groups()
             head = ResponseHead(raw, minor, code, reason, _ANSWERS.pairs(significant))
-            if head.common:
+            if head.slow_path is None:
                 _ANSWERS.keep(key, head, size)
         if size <= REPEATABLE:
             self._last = head

@@ -46,7 +46,7 @@ class RequestHead(Head):
     scheme: str           "http" or "https" if the target named one, else ""
     authority: str        the absolute form's, CONNECT's, else Host's; host in lower case, port as written; "" if none
     path: bytes           path and query in origin form, raw; b"" for CONNECT, b"*" for the asterisk form
-    minor: int            0 or 1 (a higher minor version is treated as 1)
+    version: str          "1.0" or "1.1" (as which a higher minor version counts), "2.0" on HTTP/2
     keep_alive: bool      whether the app wants the connection kept open
     content_length: int | None
     chunked: bool         whether the body comes chunked
@@ -80,10 +80,10 @@ class RequestHead(Head):
         self._lowered = None
         self.method = method.decode("ascii")
         self.target = target
-        self.minor = 1
+        self.version = "1.1"
         self.content_length = None
         self.chunked = False
-        self._slow_path = None
+        self.slow_path = None
         self._kept: tuple[bytes | None, bytes] | None = None  # a Host, and the field lines to send with it
         self.scanned = False
         if found is None:
@@ -105,7 +105,7 @@ class RequestHead(Head):
     @classmethod
     def alike(cls, like: RequestHead, raw: bytes, method: bytes, target: bytes) -> RequestHead:
         """Return the head `raw`, whose request line has this method and target. `like`: a head that was read without
-        the slow path (`common`), and whose lines that the proxy acts on are equal to those of `raw`; what these lines
+        the slow path, and whose lines that the proxy acts on are equal to those of `raw`; what these lines
         mean is taken from it.
         """
         self = RequestHead.__new__(RequestHead)
@@ -113,10 +113,10 @@ class RequestHead(Head):
         self._lowered = None
         self.method = method.decode("ascii")
         self.target = target
-        self.minor = 1
+        self.version = "1.1"
         self.content_length = like.content_length
         self.chunked = like.chunked
-        self._slow_path = None
+        self.slow_path = None
         self.specials = like.specials
         self.keep_alive = like.keep_alive
         self.simple = like.simple
@@ -139,12 +139,12 @@ class RequestHead(Head):
         the fields that the proxy acts on; `minor`: HTTP's minor version.
         """
         self.simple = False
-        self.minor = int(minor != b"0")
+        self.version = "1.0" if minor == b"0" else "1.1"
         if sum(name == b"host" for name, _ in found) > 1:
             raise malformed("more than one Host")
-        self.content_length, self.chunked = slow_path.request_framing(found, self.minor)
+        self.content_length, self.chunked = slow_path.request_framing(found, self.version)
         members = [member.strip(b" \t") for name, value in found if name == b"te" for member in value.split(b",")]
-        self._settle_connection(found, malformed, may_upgrade=bool(self.minor), trailers=b"trailers" in members)
+        self._settle_connection(found, malformed, may_upgrade=self.version != "1.0", trailers=b"trailers" in members)
 
     def _locate(self) -> None:
         """Find the request's destination from target and Host (RFC 9112 sections 3.2 and 3.3). Raises Refused."""
@@ -157,12 +157,12 @@ class RequestHead(Head):
             self.form = "origin"
             self.path = target
             if not authority:
-                authority, self._host = slow_path.closer_host(self.specials, self.minor, empty=self.may_lack_host)
+                authority, self._host = slow_path.closer_host(self.specials, self.version, empty=self.may_lack_host)
             self.authority = authority
             return
         asterisk = target == b"*" and self.method == "OPTIONS"
         if not authority:
-            authority, self._host = slow_path.closer_host(self.specials, self.minor, empty=not asterisk)
+            authority, self._host = slow_path.closer_host(self.specials, self.version, empty=not asterisk)
         if asterisk:
             self.form, self.path, self.authority = "asterisk", target, authority
         elif self.method == "CONNECT":
@@ -183,7 +183,7 @@ class RequestHead(Head):
     @property
     def expect_continue(self) -> bool:
         """Whether the app waits for 100 Continue before it sends the body."""
-        return self.minor == 1 and self.specials.get(b"expect", b"").rstrip(b" \t") == b"100-continue"
+        return self.version != "1.0" and self.specials.get(b"expect", b"").rstrip(b" \t") == b"100-continue"
 
     @property
     def max_forwards(self) -> int | None:
@@ -292,9 +292,9 @@ class RequestHead(Head):
         """
         cut = REQUEST_CUT.intersection(self.specials) | (drop - REQUEST_CUT)
         put: dict[bytes, bytes] = {}
-        if self._slow_path is not None:
-            cut |= self._slow_path.present
-            put = self._slow_path.lines()
+        if self.slow_path is not None:
+            cut |= self.slow_path.present
+            put = self.slow_path.lines()
             if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:
                 put[b"transfer-encoding"] = CODING_LINE
         if host is not None:

@@ -32,7 +32,7 @@ class ResponseHead(Head):
 
     raw: bytes            the head as it came
     status: int           100 to 999
-    minor: int            0 or 1
+    version: str          "1.0" or "1.1" (as which a higher minor version counts), "2.0" on HTTP/2
     keep_alive: bool      whether the upstream keeps the connection open, unless framing ends it (see `body_size`)
     content_length: int | None
     chunked: bool
@@ -60,8 +60,8 @@ class ResponseHead(Head):
         self.raw = raw
         self._lowered = None
         self.status = code = int(status)
-        self.minor = 1
-        self._slow_path = None
+        self.version = "1.1"
+        self.slow_path = None
         self.scanned = False
         self._kept: bytes | None = None  # the head to forward, without the empty line
         if found is None:
@@ -86,14 +86,14 @@ class ResponseHead(Head):
     @classmethod
     def alike(cls, like: ResponseHead, raw: bytes) -> ResponseHead:
         """Return the head `raw`. Its status line, and those of its lines that the proxy acts on, are equal to those of
-        `like`, a `common` head, so what these lines mean is taken from `like`.
+        `like`, a head without a `slow_path`, so what these lines mean is taken from `like`.
         """
         self = ResponseHead.__new__(ResponseHead)
         self.raw = raw
         self._lowered = None
         self.status = like.status
-        self.minor = 1
-        self._slow_path = None
+        self.version = "1.1"
+        self.slow_path = None
         self.scanned = False
         self._kept = None
         self.specials = like.specials
@@ -114,10 +114,10 @@ class ResponseHead(Head):
         `found`: the fields that the proxy acts on; `minor`: HTTP's minor version.
         """
         self.simple = False
-        self.minor = int(minor != b"0")
-        self.content_length, self.chunked, self._length_line = slow_path.answer_framing(found, self.minor)
+        self.version = "1.0" if minor == b"0" else "1.1"
+        self.content_length, self.chunked, self._length_line = slow_path.answer_framing(found, self.version)
         self._settle_connection(found, BadAnswer, may_upgrade=self.status in (101, 426), trailers=False)
-        if self._slow_path is not None and b"date" in self._slow_path.nominated:
+        if self.slow_path is not None and b"date" in self.slow_path.nominated:
             self.specials.pop(b"date", None)  # Date is cut, and ours replaces it (RFC 9110 section 6.6.1)
 
     def body_size(self, method: str) -> int:
@@ -195,11 +195,11 @@ class ResponseHead(Head):
         """Return the head to forward, without the empty line, for any head, without the fields named in `drop`."""
         cut = ANSWER_CUT.intersection(self.specials) | (drop - ANSWER_CUT)
         put: dict[bytes, bytes] = {}
-        if self._slow_path is not None:
-            cut |= self._slow_path.present
+        if self.slow_path is not None:
+            cut |= self.slow_path.present
             if self.status < 200 or self.status == 204:
                 cut |= FRAMING
-            put = self._slow_path.lines()
+            put = self.slow_path.lines()
             if self._length_line is not None and b"content-length" not in cut:
                 put[b"content-length"] = self._length_line
             if self.chunked and b"transfer-encoding" not in cut and not self.coded_plainly:

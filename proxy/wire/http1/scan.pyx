@@ -499,7 +499,7 @@ cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_b
         head.content_length = scanned.length
     head.chunked = scanned.chunked
     head.simple = scanned.simple
-    head.minor = 1
+    head.version = HTTP_1_1
     head.keep_alive = scanned.keep_alive
     head.scanned = True
     head.edges = scanned.edges
@@ -518,6 +518,7 @@ cpdef RequestHead scan_request(bytes data, RequestHead last, Py_ssize_t header_b
 
 
 cdef str ORIGIN = "origin"
+cdef str HTTP_1_1 = "1.1"
 cdef str NOTHING = ""
 
 
@@ -561,7 +562,7 @@ cpdef ResponseHead scan_answer(bytes data, ResponseHead last, Py_ssize_t header_
         head.content_length = scanned.length
     head.chunked = scanned.chunked
     head.simple = scanned.simple
-    head.minor = 1
+    head.version = HTTP_1_1
     head.keep_alive = scanned.keep_alive
     head.scanned = True
     head.edges = scanned.edges

@@ -3,10 +3,10 @@ from proxy.wire.http1.splice cimport Edges
 
 
 cdef class Head(FieldBlock):
-    cdef public object _slow_path  # a named tuple
+    cdef public object slow_path  # a named tuple
     cdef public bint scanned
     cdef Edges edges
-    cdef public int minor
+    cdef public str version
     cdef public dict specials
     cdef public object content_length
     cdef public bint chunked

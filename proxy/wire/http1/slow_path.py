@@ -40,16 +40,16 @@ def connection_options(found: Found, bad: Callable[[str], BadMessage]) -> frozen
     return frozenset(options)
 
 
-def request_framing(found: Found, minor: int) -> tuple[int | None, bool]:
+def request_framing(found: Found, version: str) -> tuple[int | None, bool]:
     """Return Content-Length (None for none) and whether the body is chunked, for a request, which may have only one of
-    the two fields, and only once. `minor`: HTTP's minor version. Raises Refused.
+    the two fields, and only once. `version`: that of HTTP. Raises Refused.
     """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
     if codings:
         if lengths:
             raise malformed("Transfer-Encoding together with Content-Length")
-        if not minor:
+        if version == "1.0":
             raise malformed("Transfer-Encoding in HTTP/1.0")
         coding = b",".join(codings)
         if coding != b"chunked":
@@ -77,16 +77,16 @@ def _refuse_coding(value: bytes) -> NoReturn:
     raise Refused(501, "Not Implemented", "no transfer coding but chunked is supported here")
 
 
-def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | None]:
+def answer_framing(found: Found, version: str) -> tuple[int | None, bool, bytes | None]:
     """Return Content-Length, whether the body is chunked, and the Content-Length line to write if equal repeats were
-    merged (else None). `minor`: HTTP's minor version. Raises BadAnswer.
+    merged (else None). `version`: that of HTTP. Raises BadAnswer.
     """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]
     if codings:
         if lengths:
             raise BadAnswer("Transfer-Encoding together with Content-Length")
-        if not minor:
+        if version == "1.0":
             raise BadAnswer("Transfer-Encoding in HTTP/1.0")
         if codings != [b"chunked"]:
             raise BadAnswer("Transfer-Encoding is not chunked")
@@ -101,15 +101,15 @@ def answer_framing(found: Found, minor: int) -> tuple[int | None, bool, bytes | 
     return int(length), False, merged
 
 
-def closer_host(specials: dict[bytes, bytes], minor: int, *, empty: bool) -> tuple[str, bytes | None]:
+def closer_host(specials: dict[bytes, bytes], version: str, *, empty: bool) -> tuple[str, bytes | None]:
     """Read a Host that is unusual (missing, empty, or in need of a correction). Returns the authority that it names,
     and the value to send if it differs from what came (else None). The authority is "" if an HTTP/1.0 request has no
     Host, or if Host is empty and that is allowed (`empty`: the target names the destination, RFC 9112 section 3.2).
-    `specials`: the fields that the proxy acts on; `minor`: the minor version of HTTP/1. Raises Refused.
+    `specials`: the fields that the proxy acts on; `version`: that of HTTP. Raises Refused.
     """
     host = specials.get(b"host")
     if host is None:
-        if minor:
+        if version != "1.0":
             raise malformed("no Host")
         return "", None
     host = host.rstrip(b" \t")
@@ -176,12 +176,12 @@ def around(raw: bytes, mark: bytes) -> tuple[bytes, bytes]:
 class Head(FieldBlock):
     """The base of the heads of requests and of answers."""
 
-    __slots__ = ("_slow_path", "chunked", "content_length", "keep_alive", "minor", "scanned", "simple", "specials")
+    __slots__ = ("chunked", "content_length", "keep_alive", "scanned", "simple", "slow_path", "specials", "version")
 
-    _slow_path: SlowPath | None
+    slow_path: SlowPath | None  # None if version, connection and framing were all decided without the slow path
     scanned: bool  # whether compiled code read the head, so that `splice` may render it
     edges: Any  # the offsets of its lines; only compiled code has them
-    minor: int
+    version: str  # that of HTTP in which the head came, as Via names it (RFC 9110 section 7.6.3)
     specials: dict[bytes, bytes]
     content_length: int | None
 
@@ -190,21 +190,11 @@ class Head(FieldBlock):
     _keys: ClassVar[dict[str, bytes]] = {}
 
     @property
-    def common(self) -> bool:
-        """Whether version, connection and framing were all decided without the slow path."""
-        return self._slow_path is None
-
-    @property
-    def version(self) -> str:
-        """The version of HTTP in which the head came, as Via names it (RFC 9110 section 7.6.3)."""
-        return "1.1" if self.minor else "1.0"
-
-    @property
     def upgrade(self) -> bytes | None:
         """The value of Upgrade without h2c, if Connection names it, in an HTTP/1.1 request, a 101 or a 426; else
         None.
         """
-        return None if self._slow_path is None else self._slow_path.upgrade
+        return None if self.slow_path is None else self.slow_path.upgrade
 
     def get_all(self, name: str) -> Sequence[str]:
         """Return every value of the field with this lower-case name, in order, without surrounding white space, as
@@ -219,7 +209,7 @@ class Head(FieldBlock):
         """Return the trailers of the body to forward: all but hop-by-hop fields and those that Connection names (RFC
         9110 section 7.6.1); None if none is left.
         """
-        nominated = NO_NAMES if self._slow_path is None else self._slow_path.nominated
+        nominated = NO_NAMES if self.slow_path is None else self.slow_path.nominated
         return trailers.without(self._cut | nominated)
 
     def _is_plainly_framed(self, specials: dict[bytes, bytes]) -> bool:
@@ -245,9 +235,9 @@ class Head(FieldBlock):
         Upgrade in this head may be forwarded; `trailers`: TE lists `trailers`.
         """
         options = connection_options(found, bad)
-        self.keep_alive = b"close" not in options if self.minor else KEEP_ALIVE in options
+        self.keep_alive = b"close" not in options if self.version != "1.0" else KEEP_ALIVE in options
         upgrade = None
         if may_upgrade and b"upgrade" in options and b"upgrade" in self.specials:
             upgrade = upgrade_protocols(self.values(needle("upgrade")))
         nominated = options - NEVER_NOMINATED
-        self._slow_path = SlowPath(nominated, self.present(nominated), upgrade, trailers)
+        self.slow_path = SlowPath(nominated, self.present(nominated), upgrade, trailers)

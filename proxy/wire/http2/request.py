@@ -101,7 +101,7 @@ class Request2(RequestHead):
         self._written: bytes | None = None
         self._text: RequestHead | None = None
         self._wired: tuple[bytes, bytes | None, bytes | None, bytes] | None = None
-        self._slow_path = None
+        self.slow_path = None
         self.scanned = False
         self._kept = None
         self._host = None
@@ -110,7 +110,7 @@ class Request2(RequestHead):
         self.content_length = None if length is None else length_of(length)
         if whole and self.content_length:
             raise Malformed("content-length on a request without a body")
-        self.minor = 1
+        self.version = "2.0"
         self.keep_alive = True
         self.chunked = not whole and length is None
         self.simple = _REQUEST_CUT.isdisjoint(specials)
@@ -166,11 +166,6 @@ class Request2(RequestHead):
     def _authority_sent(self) -> bytes:
         named = self._pseudo.get(b":authority")
         return b"" if named is None else named.value
-
-    @property
-    def version(self) -> str:
-        """The version of HTTP on which the request came."""
-        return "2.0"
 
     @property
     def expect_continue(self) -> bool:

@@ -79,12 +79,12 @@ class Response2(ResponseHead):
         self._written: bytes | None = None
         self._text: ResponseHead | None = None
         self._wired: bytes | None = None
-        self._slow_path = None
+        self.slow_path = None
         self.scanned = False
         self._kept = None
         length = specials.get(b"content-length")
         self.content_length = (0 if whole else None) if length is None else length_of(length)
-        self.minor = 1
+        self.version = "2.0"
         self.keep_alive = True
         self.chunked = not whole and length is None
         self.simple = False
@@ -102,11 +102,6 @@ class Response2(ResponseHead):
     def says_same(self, other: ResponseHead) -> bool:
         """Return False: heads on HTTP/2 are not compared, since equal blocks already share one head."""
         return False
-
-    @property
-    def version(self) -> str:
-        """The version of HTTP on which the answer came."""
-        return "2.0"
 
     @property
     def login_bound(self) -> bool:

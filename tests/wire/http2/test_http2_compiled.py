@@ -45,7 +45,7 @@ def seen(head: Any) -> object:
     found += [head.get(name) for name in (b"te", b"x-1")]
     if isinstance(head, Trailers2):
         return [*found, head.lines, trailers_block(head), trailers_block(head.without({b"x-1"}))]
-    names = ("content_length", "chunked", "simple", "keep_alive", "minor", "version", "specials", "count", "whole")
+    names = ("content_length", "chunked", "simple", "keep_alive", "version", "specials", "count", "whole")
     found += [getattr(head, name) for name in names]
     drop, add = frozenset({b"x-1"}), b"Via: 2.0 us\r\n"
     if isinstance(head, Request2):

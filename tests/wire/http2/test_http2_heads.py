@@ -150,7 +150,7 @@ def test_a_request_reads_like_one_of_http1() -> None:
     assert head.get_all("via") == () and head.get(b"grpc-timeout") == b"3S"
     assert head.specials[b"grpc-timeout"] == b"3s"
     assert head.present(frozenset({b"x", b"y"})) == {b"x"}
-    assert head.body_size == 0 and head.common and not head.login_bound and head.upgrade is None
+    assert head.body_size == 0 and head.slow_path is None and not head.login_bound and head.upgrade is None
 
 
 def test_heads_that_come_again_are_one() -> None:
