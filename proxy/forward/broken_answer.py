@@ -75,5 +75,5 @@ class BrokenAnswer:
         return accepted, actions
 
     def _drop(self, attempt: Attempt) -> None:
-        self._sender.owner.flights.pop(attempt.number, None)
+        attempt.owner.flights.pop(attempt.number, None)
         attempt.drop()

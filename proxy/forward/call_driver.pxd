@@ -47,6 +47,8 @@ cdef class CallDriver(AttemptOwner):
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(attempt=Attempt, record=CallRecord)
     cpdef finish(self, outcome, double now)
+    @cython.locals(direct=ConnectionStream)
+    cdef release_app(self)
     cdef _note_sent(self, Attempt attempt)
     @cython.locals(attempt=Attempt)
     cpdef _settle(self, Upload upload)

@@ -151,7 +151,7 @@ class CallDriver(AttemptOwner):
         if self.decided:
             self.sender.go_elsewhere(plan, call, body)
         else:
-            self.sender = self._make_sender(self, self.context, app, plan, call, body, self.started)
+            self.sender = self._make_sender(self.context, app, plan, call, body, self.started)
         self.decided = True
         return call
 
@@ -359,11 +359,20 @@ class CallDriver(AttemptOwner):
             look_for_repeat(delivery, self.plan, record, body, given_up, self.plan.request.user_agent or None)
         if upload is not None:
             upload.replay.close()
-        self.sender.call_ended(record)
+        if self.plan.traced:
+            self.sender.call_ended(record)
         context.observer.call_ended(record)
         self.flights.clear()
         self._undecided.first = None  # breaks a reference cycle
-        delivery.done()
+        self.release_app()
+
+    def release_app(self) -> None:
+        """Give the app's stream back, since the call is over."""
+        direct = self.delivery.direct
+        if direct is not None:
+            direct.done()
+        else:
+            self.delivery.app.done()
 
     # -- the request's body -------------------------------------------------------------------------------------------
 
@@ -427,6 +436,7 @@ class CallDriver(AttemptOwner):
         raise NotImplementedError
 
     def _ring(self, now: float) -> None:
+        self._alarm = None  # it has rung
         try:
             self.carry_out(self.decider().woke(now), now)
         except Exception as error:
@@ -438,7 +448,7 @@ class CallDriver(AttemptOwner):
 
 def _launch(driver: CallDriver, action: Launch, now: float) -> None:
     """Send the attempt that the action describes."""
-    attempt = driver.sender.launch(action, now)
+    attempt = driver.sender.launch(driver, action, now)
     if attempt.task is None:
         driver.begun(attempt)
     elif driver.upload is not None:

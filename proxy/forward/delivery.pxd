@@ -28,8 +28,6 @@ cdef class Delivery:
     cpdef release(self)
     @cython.locals(direct=ConnectionStream)
     cpdef respond(self, Answered head, frozenset drop, bytes add, bytes data, bint end, trailers)
-    @cython.locals(direct=ConnectionStream)
-    cpdef done(self)
     @cython.locals(head=Answered)
     cpdef deliver(self, Attempt attempt, Plan plan, CallState call, journey, outcome, double now)
     cpdef forward(self, Attempt attempt, bytes data, PolicyBase policy)

@@ -85,14 +85,6 @@ class Delivery:
         else:
             self.app.respond(head, drop, add, data, end, trailers)
 
-    def done(self) -> None:
-        """Give the app's stream back, since the call is over."""
-        direct = self.direct
-        if direct is not None:
-            direct.done()
-        else:
-            self.app.done()
-
     # -- an upstream's answer -------------------------------------------------------------------------------------
 
     def inform(

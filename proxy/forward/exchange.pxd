@@ -12,12 +12,11 @@ from proxy.forward.whole_look cimport look_at
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.transport.clock cimport monotonic
-from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
 cdef class Exchange(CallDriver):
-    @cython.locals(direct=ConnectionStream, scope=ScopeState, undecided=Undecided, destination=Destination, origin=Origin, request=Request)
+    @cython.locals(direct=ConnectionStream, scope=ScopeState, first=Attempt, request=Request)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     cdef _succeed(self, double now, bint looked=*)
     cpdef app_data(self, bytes data)

@@ -23,7 +23,7 @@ from proxy.forward.upload import Upload
 from proxy.forward.whole_look import DECIDE, LOOKED, look_at
 from proxy.retry.actions import Actions, Answer
 from proxy.retry.classification import is_plain_end
-from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome, grpc_status_of_http
+from proxy.retry.facts import Outcome, grpc_status_of_http
 from proxy.retry.machine import Call
 from proxy.retry.reasons import SHUT_DOWN
 from proxy.retry.states import New
@@ -72,34 +72,17 @@ class Exchange(CallDriver):
         delivery.grpc_status = None
         try:
             scope = self._scope = context.registry.scope(plan.policy, request, now, self._scope)
-            undecided, origin, stream = self._undecided, None, None
-            if (
-                plan.plain
-                and done
-                and trailers is None
-                and not (app.has_pinned if direct is None else direct.has_pinned)
-                and undecided.pass_gates(scope, request, now)
-            ):
-                destination = plan.destination
-                origin = destination.only or destination.next_origin((), now)
-                method = request.method
-                stream = context.pool.lease(origin, now, method == "GET" or method in IDEMPOTENT_METHODS)
-                if stream is None and (body or not origin.may_dial_at_once):
-                    undecided.turn_back(scope, now)
-                    origin = None
-            if origin is None:
+            first, has_pinned = None, app.has_pinned if direct is None else direct.has_pinned
+            if plan.plain and done and trailers is None and not has_pinned:
+                first = self._undecided.begin(self, plan, scope, body, now)
+            if first is None:
                 self._start_decided(now, body, done, trailers)
                 return
-            if destination.only is None:
-                destination.took(origin)
             self.due = now + plan.patience
-            if not (app.watched if direct is None else direct.watched):
-                app.enter(now)
             if self.due <= context.watch.next_tick:
                 context.watch.sooner(self)
-            undecided.begin(self, plan, scope, origin, stream, body, now)
-            if stream is None:
-                undecided.dial(self, plan, partial(_send_dialled, self))
+            if first.stream is None:
+                self._undecided.dial(plan, partial(_send_dialled, self))
         except Exception as error:
             self.break_down(error, now)
 
@@ -122,8 +105,6 @@ class Exchange(CallDriver):
         self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
         if not done and idle is not None:
             self.due = min(self.due, now + idle)
-        if not app.watched:
-            app.enter(now)
         if self.due <= self.context.watch.next_tick:
             self.context.watch.sooner(self)
         self.carry_out(actions, now)
@@ -186,8 +167,8 @@ class Exchange(CallDriver):
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
         """Forward an answer for which nothing has to be decided, and return True; for any other answer do nothing and
-        return False. `data`: the part of the answer's body that came with its head, all of it if `end`, with its
-        `trailers`.
+        return False. `head`: of a status below 400; `data`: the part of the answer's body that came with it, all of it
+        if `end`, with its `trailers`.
         """
         delivery, plan = self.delivery, self.plan
         if self.decided or (end and trailers is None and plan.is_grpc):
@@ -199,9 +180,7 @@ class Exchange(CallDriver):
                 if found == DECIDE:
                     return False
                 looked = found == LOOKED
-            if head is not plan.answered and (
-                head.status >= 400 or not plan.answers_plainly(head, self.context.via, looked)
-            ):
+            if head is not plan.answered and not plan.answers_plainly(head, self.context.via, looked):
                 return False
             if not end and plan.keeps(head):
                 return False
@@ -317,12 +296,12 @@ class Exchange(CallDriver):
         """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether its
         success was judged by the answer's body too.
         """
-        delivery, watch = self.delivery, self.context.watch
+        watch = self.context.watch
         self.over = True
         if watch.alarms:
             watch.remove(self)
-        self._undecided.succeeded(self.plan, delivery, self.started, now, looked)
-        delivery.done()
+        self._undecided.succeeded(self.plan, self.delivery, self.started, now, looked)
+        self.release_app()
 
     def _end_tunnel(self) -> None:
         """End the call if both directions of its tunnel are closed."""

@@ -13,7 +13,6 @@ from proxy.transport.replay_buffer cimport Replay
 
 
 cdef class AttemptDial(DirectDial):
-    cdef public AttemptOwner _owner
     cdef public Attempt _attempt
     cdef public object _send
 
@@ -24,7 +23,6 @@ cdef class AttemptDial(DirectDial):
 
 
 cdef class Sender:
-    cdef public AttemptOwner owner
     cdef public Decider call
     cdef public Replay replay
     cdef public str endpoint
@@ -39,14 +37,15 @@ cdef class Sender:
     cdef public object _key
 
     @cython.locals(destination=Destination, attempt=Attempt, dial=AttemptDial)
-    cpdef Attempt launch(self, Launch action, double now)
-    cpdef resting(self, Origin origin, double now)
+    cpdef Attempt launch(self, AttemptOwner owner, Launch action, double now)
+    @cython.locals(origin=Origin)
+    cpdef resting(self, Attempt attempt, double now)
     @cython.locals(replay=Replay, body=bytes, end=bint)
     cpdef begin(self, Attempt attempt, stream, double now)
     cpdef own_fields(self, Attempt attempt)
     cpdef avoid(self, Attempt attempt, bint origin)
     cpdef call_ended(self, CallRecord record)
     cpdef send(self, Attempt attempt, stream, double now)
-    cdef list _connections(self)
+    cdef list _connections(self, Attempt attempt)
     @cython.locals(plan=Plan)
     cdef _request_for(self, Attempt attempt, stream, double now)

@@ -30,20 +30,17 @@ from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import PreparedRequest
 
 _NO_NAMES: frozenset[bytes] = frozenset()
-#: The owner of the attempts of a call that is over.
-_NO_OWNER = AttemptOwner()
 #: The function that sends an attempt on a stream, at a time.
 Send: TypeAlias = Callable[[Attempt, UpstreamStream, float], None]
 
 
 class AttemptDial(DirectDial):
-    """The opening of a stream for an attempt, which `send` sends on it. `owner`: is told if no stream can be opened."""
+    """The opening of a stream for an attempt, which `send` sends on it; its owner learns if no stream can be opened."""
 
-    __slots__ = ("_attempt", "_owner", "_send")
+    __slots__ = ("_attempt", "_send")
 
-    def __init__(self, owner: AttemptOwner, pool: Pool, attempt: Attempt, send: Send) -> None:
+    def __init__(self, pool: Pool, attempt: Attempt, send: Send) -> None:
         super().__init__(pool, attempt.origin)
-        self._owner = owner
         self._attempt = attempt
         self._send = send
 
@@ -63,42 +60,34 @@ class AttemptDial(DirectDial):
         try:
             self._send(attempt, connection, now)
         except Exception as error:  # it has no reader: the call would last until its deadline
-            self._owner.break_down(error, now)
+            attempt.owner.break_down(error, now)
 
     def failed(self, error: BaseException) -> None:
         """Report the fault that the error stands for (`dial_failed`)."""
         attempt = self._attempt
         attempt.task = None
         try:
-            self._owner.failed(attempt, self.pool.dial_failed(attempt.origin, error))
+            attempt.owner.failed(attempt, self.pool.dial_failed(attempt.origin, error))
         except Exception as defect:
-            self._owner.break_down(defect, monotonic())
+            attempt.owner.break_down(defect, monotonic())
 
 
 class Sender:
     """The sender of the attempts of one call.
 
-    `owner` owns the attempts, and gets their events. `replay`: the request's body, which attempts send, None if there
-    is none. `started`: when the call began. `endpoint`: where the last attempt went, `host:port`. `resumer`: the
-    resumption of the delivered answer, None if it has not broken.
+    `replay`: the request's body, which attempts send, None if there is none. `started`: when the call began.
+    `endpoint`: where the last attempt went, `host:port`. `resumer`: the resumption of the delivered answer, None if it
+    has not broken.
     """
 
     __slots__ = (
         "_app", "_avoided", "_elsewhere", "_failed", "_key", "_started",
-        "call", "context", "endpoint", "owner", "plan", "replay", "resumer",
+        "call", "context", "endpoint", "plan", "replay", "resumer",
     )  # fmt: skip
 
     def __init__(
-        self,
-        owner: AttemptOwner,
-        context: Context,
-        app: AppStream,
-        plan: Plan,
-        call: Call,
-        replay: Replay | None,
-        started: float,
+        self, context: Context, app: AppStream, plan: Plan, call: Call, replay: Replay | None, started: float
     ) -> None:
-        self.owner = owner
         self.call = call
         self.replay = replay
         self.endpoint = ""
@@ -121,12 +110,12 @@ class Sender:
         self._failed = ()
         self._avoided = ()
 
-    def launch(self, action: Launch, now: float) -> Attempt:
+    def launch(self, owner: AttemptOwner, action: Launch, now: float) -> Attempt:
         """Send an attempt: now if there is an idle connection, so that it has no `task`, else as soon as one is open,
-        when the owner is told (`begun`).
+        when `owner`, which gets the attempt's events, is told (`begun`).
         """
         number, endpoint = action.attempt, action.endpoint
-        destination, flights = self.plan.destination, self.owner.flights
+        destination, flights = self.plan.destination, owner.flights
         if endpoint is None:
             avoid = () if destination.only else [*self._failed, *[flight.origin for flight in flights.values()]]
             origin = destination.only or destination.choose(avoid, now)
@@ -137,17 +126,17 @@ class Sender:
             self.resumer.is_sent = True
             self.call.asks_for(number, self.resumer.asked)
         self.endpoint = origin.label
-        attempt = flights[number] = Attempt(self.owner, number, origin)
+        attempt = flights[number] = Attempt(owner, number, origin)
         attempt.key = action.key
-        stream = None if action.fresh else self.resting(origin, now)
+        stream = None if action.fresh else self.resting(attempt, now)
         if stream is None:
             self.call.sent(number, self.endpoint, "", now)
             send = self._send_alone if action.alone else self.send
-            dial = AttemptDial(self.owner, self.context.pool, attempt, send)
+            dial = AttemptDial(self.context.pool, attempt, send)
             if self.opens_connections and dial.begin(self.plan.policy.timeouts.connect):
                 attempt.task = dial
             else:
-                opening = partial(self.open, origin, fresh=action.fresh, alone=action.alone)
+                opening = partial(self.open, attempt, fresh=action.fresh, alone=action.alone)
                 attempt.task = self.context.loop.create_task(dial.wait(opening))
         else:
             self.begin(attempt, stream, now)
@@ -157,10 +146,10 @@ class Sender:
         """Send an attempt on this stream, which may have been closed since it was opened."""
         if not stream.is_open:
             self.call.sent(attempt.number, attempt.origin.label, "", now)
-            self.owner.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
+            attempt.owner.failed(attempt, faults.closed(sent=False, answered=False, reused=False))
             return
         self.begin(attempt, stream, now)
-        self.owner.begun(attempt)
+        attempt.owner.begun(attempt)
 
     def avoid(self, attempt: Attempt, origin: bool) -> None:
         """Have further attempts avoid the connection of this attempt, and if `origin` is true also its origin, as long
@@ -177,26 +166,27 @@ class Sender:
     #: Whether `open` opens connections as calls use them, so that a `DirectDial` may do it.
     opens_connections = True
 
-    def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
-        """Return a stream on an open connection to this origin: this app connection's own (NTLM, Negotiate), or a
-        pooled one; None if none is available.
+    def resting(self, attempt: Attempt, now: float) -> UpstreamStream | None:
+        """Return a stream on an open connection to the origin of this attempt: the app connection's own (NTLM,
+        Negotiate), or a pooled one; None if none is available.
         """
+        origin = attempt.origin
         stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
         if stream is None:
-            not_on = self._connections() if origin.way.http2 else ()
+            not_on = self._connections(attempt) if origin.way.http2 else ()
             idempotent = self.plan.request.method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
             stream = self.context.pool.lease(origin, now, idempotent, not_on)
         return stream
 
-    async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
-        """Open a stream to this origin for an attempt for which no connection is idle. `fresh`: not on a connection
-        that another call has used; `alone`: as the first stream on its connection.
+    async def open(self, attempt: Attempt, *, fresh: bool, alone: bool = False) -> UpstreamStream:
+        """Open a stream for an attempt for which no connection is idle. `fresh`: not on a connection that another call
+        has used; `alone`: as the first stream on its connection.
         """
         idempotent = None if fresh else self.call.so_far.is_idempotent()
         connect = self.plan.policy.timeouts.connect
-        not_on, app = self._connections(), self.plan.request.app
+        not_on, app = self._connections(attempt), self.plan.request.app
         return await self.context.pool.open(
-            origin, within=connect, idempotent=idempotent, not_on=not_on, alone=alone, app=app
+            attempt.origin, within=connect, idempotent=idempotent, not_on=not_on, alone=alone, app=app
         )
 
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
@@ -225,10 +215,9 @@ class Sender:
         return _NO_NAMES, b""
 
     def call_ended(self, record: CallRecord) -> None:
-        """Forget the owner: the call is over, and its record will be reported next. The sender of a traced call adds
-        its trace to the record and makes its spans from it.
+        """Take note that a traced call is over, and that `record` will be reported next. A sender that makes spans adds
+        its trace to the record and makes the spans from it.
         """
-        self.owner = _NO_OWNER
 
     # -- one sending ----------------------------------------------------------------------------------------------
 
@@ -238,11 +227,11 @@ class Sender:
         if stream.shared is not None:  # other calls keep sharing the older connection
             stream.shared.drain()
 
-    def _connections(self) -> list[SharedConnection | None]:
-        """Return the shared connections on which attempts failed, or are in flight; an attempt in flight on a
-        connection that is not shared gives None.
+    def _connections(self, attempt: Attempt) -> list[SharedConnection | None]:
+        """Return the shared connections on which attempts of the call failed, or are in flight beside this one; an
+        attempt in flight on a connection that is not shared gives None.
         """
-        flying = [each.stream.shared for each in self.owner.flights.values() if each.stream is not None]
+        flying = [each.stream.shared for each in attempt.owner.flights.values() if each.stream is not None]
         return [*self._avoided, *flying]
 
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> PreparedRequest:

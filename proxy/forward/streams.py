@@ -19,13 +19,11 @@ class AppStream(Protocol):
     """The stream of one call to its app. After `done` or `reset` the exchange does not use it again.
 
     `blocked`: whether writing should wait for the exchange's `app_writable`. `exchange`: the call in progress.
-    `watched`: whether the timer of all calls already checks the timeouts of this stream's calls; if not, the exchange
-    calls `enter`. `has_pinned`: whether `pinned` may return an upstream connection that is reserved for this app
-    connection. If the app leaves, or its stream is reset, `exchange.app_gone` is called.
+    `has_pinned`: whether `pinned` may return an upstream connection that is reserved for this app connection. If the
+    app leaves, or its stream is reset, `exchange.app_gone` is called.
     """
 
     blocked: bool
-    watched: bool
     exchange: Any
     has_pinned: bool
 
@@ -37,12 +35,6 @@ class AppStream(Protocol):
     @property
     def connected(self) -> float:
         """When the app's connection was opened (seconds)."""
-        ...
-
-    def enter(self, now: float) -> None:
-        """Have the timer of all calls check the deadlines and timeouts of the stream's calls from `now` on
-        (`proxy.forward.timers`).
-        """
         ...
 
     # -- the request ----------------------------------------------------------------------------------------------
@@ -122,6 +114,7 @@ class AppStream(Protocol):
 class ConnectionStream:
     """An `AppStream` that is a whole connection, as HTTP/1's are. The base class lets compiled code call the most
     frequent methods without the interpreter. `chunks`: the framing of the answer's body, if that is written in chunks.
+    `watched`: whether the timer of all calls holds the connection (`proxy.forward.timers.Busy`).
     """
 
     __slots__ = ("blocked", "chunks", "has_pinned", "watched")

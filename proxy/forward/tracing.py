@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from proxy.forward.attempt import Attempt
+from proxy.forward.attempt import Attempt, AttemptOwner
 from proxy.forward.sending import Sender
 from proxy.observe.call_record import CallRecord
 from proxy.observe.trace_context import Trace, read
@@ -36,10 +36,10 @@ class TracedSender(Sender):
         self._trace = tracer.begin(parents, secrets.randbits)
         self._dropped = _BOTH if read(parents) is None else _PARENT
 
-    def launch(self, action: Launch, now: float) -> Attempt:
+    def launch(self, owner: AttemptOwner, action: Launch, now: float) -> Attempt:
         """Send an attempt, and begin its span."""
         self._trace.launch(action.attempt)
-        attempt = super().launch(action, now)
+        attempt = super().launch(owner, action, now)
         place, rest = attempt.origin.endpoint, self.plan.rest
         path = self.plan.request.path if rest is None else place.shown_path + rest.decode("latin-1")
         self._trace.urls[action.attempt] = (place.scheme, path)
@@ -55,7 +55,6 @@ class TracedSender(Sender):
         """Add the trace to the call's record, and make the spans of the call's attempts."""
         record.course.trace = self._trace.shown(record.history)
         self._tracer.traced(record, self._trace)
-        super().call_ended(record)
 
 
 def traced_sender(tracer: Tracer, *parts: Any) -> TracedSender:

@@ -24,7 +24,6 @@ from proxy.retry.call_state import CallState
 from proxy.retry.facts import Outcome
 from proxy.retry.machine import Call
 from proxy.transport.clock import monotonic
-from proxy.transport.origins import Origin
 from proxy.transport.streams import Tunnel, UpstreamStream
 from proxy.wire.first_bytes import greets, speaks_http
 from proxy.wire.head import ResponseHead, Trailers
@@ -60,16 +59,18 @@ class TunnelSender(Sender):
         if early:
             attempt.on_data(early)
 
-    def resting(self, origin: Origin, now: float) -> UpstreamStream | None:
+    def resting(self, attempt: Attempt, now: float) -> UpstreamStream | None:
         """Return None: a tunnel always opens a connection of its own."""
         return None
 
-    async def open(self, origin: Origin, *, fresh: bool, alone: bool = False) -> UpstreamStream:
+    async def open(self, attempt: Attempt, *, fresh: bool, alone: bool = False) -> UpstreamStream:
         """Open a connection without TLS of ours: what is spoken in it is the app's own. A tunnel never shares one, so
         `fresh` and `alone` have no effect.
         """
         plan = self.plan
-        return await self.context.pool.open_tunnel(origin, within=plan.policy.timeouts.connect, app=plan.request.app)
+        return await self.context.pool.open_tunnel(
+            attempt.origin, within=plan.policy.timeouts.connect, app=plan.request.app
+        )
 
 
 class AnsweredDelivery(Delivery):

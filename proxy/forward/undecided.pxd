@@ -14,7 +14,7 @@ from proxy.retry.governor cimport Governor
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.traffic cimport Traffic
 from proxy.transport.connection cimport Connection
-from proxy.transport.origins cimport Origin
+from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest
 
 
@@ -29,15 +29,16 @@ cdef class Undecided:
     cdef public object endpoints
     cdef public object choice
 
+    @cython.locals(request=Request, destination=Destination, origin=Origin, bucket=Bucket, traffic=Traffic, first=Attempt)
+    cdef Attempt begin(self, AttemptOwner owner, Plan plan, ScopeState scope, bytes body, double now)
     @cython.locals(governor=Governor)
-    cdef bint pass_gates(self, ScopeState scope, Request request, double now) except -1
+    cdef bint _pass_gates(self, ScopeState scope, Request request, double now) except -1
     cdef bint _choose_endpoint(self, ScopeState scope, Request request) except -1
-    cdef turn_back(self, ScopeState scope, double now)
-    @cython.locals(first=Attempt, bucket=Bucket, traffic=Traffic, prepared=PreparedRequest, connection=Connection)
-    cdef begin(self, AttemptOwner owner, Plan plan, ScopeState scope, Origin origin, stream, bytes body, double now)
+    @cython.locals(origin=Origin, prepared=PreparedRequest, connection=Connection)
+    cdef _send(self, Plan plan, Attempt first, stream, bytes body, double now)
     cdef PreparedRequest _prepare(self, Plan plan, Origin origin)
     @cython.locals(first=Attempt)
-    cdef dial(self, AttemptOwner owner, Plan plan, send)
+    cdef dial(self, Plan plan, send)
     @cython.locals(first=Attempt)
     cdef send_on(self, Plan plan, stream, double now)
     @cython.locals(scope=ScopeState, traffic=Traffic)

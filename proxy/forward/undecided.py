@@ -57,7 +57,7 @@ class Undecided:
         self.endpoints: Endpoints | None = None
         self.choice: Choice | None = None
 
-    def pass_gates(self, scope: ScopeState, request: Request, now: float) -> bool:
+    def _pass_gates(self, scope: ScopeState, request: Request, now: float) -> bool:
         """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
         attempt costs; return False, with nothing taken, if any of them, or a circuit breaker, might hold it.
         """
@@ -86,26 +86,22 @@ class Undecided:
         self.choice = self.endpoints.choose_only()
         return self.choice is not None
 
-    def turn_back(self, scope: ScopeState, now: float) -> None:
-        """Give back what the call took at the gates: the pool has no idle connection for it, so it does not begin
-        without a `Call`.
+    def begin(self, owner: AttemptOwner, plan: Plan, scope: ScopeState, body: bytes, now: float) -> Attempt | None:
+        """Begin the call, and return its attempt: sent on an idle connection, or, if there is none and the request has
+        no body, without a stream, for which a connection has yet to be opened (`dial`). Return None, with nothing
+        taken, if something might hold the call. `owner`: gets the attempt's events; `body`: the request's whole body.
         """
-        turn_back(scope if self.keys is None else self.keys.lane, now)
-
-    def begin(
-        self,
-        owner: AttemptOwner,
-        plan: Plan,
-        scope: ScopeState,
-        origin: Origin,
-        stream: UpstreamStream | None,
-        body: bytes,
-        now: float,
-    ) -> None:
-        """Begin the call: count it, make its attempt to `origin`, and send the request on `stream`, if that is not
-        None. `owner`: gets the attempt's events; `body`: the request's whole body.
-        """
-        app, bucket = plan.request.app, scope.bucket
+        request, destination = plan.request, plan.destination
+        if not self._pass_gates(scope, request, now):
+            return None
+        origin, method = destination.only or destination.next_origin((), now), request.method
+        stream = self.context.pool.lease(origin, now, method == "GET" or method in IDEMPOTENT_METHODS)
+        if stream is None and (body or not origin.may_dial_at_once):
+            turn_back(scope if self.keys is None else self.keys.lane, now)
+            return None
+        if destination.only is None:
+            destination.took(origin)
+        app, bucket = request.app, scope.bucket
         if scope.mode or app is not None:
             bucket = scope.used_bucket(app)
         if bucket is not None and not bucket.rests:
@@ -122,7 +118,13 @@ class Undecided:
         first.origin, first.stream = origin, stream
         if stream is None:
             first.sent_at, first.protocol = None, ""
-            return
+        else:
+            self._send(plan, first, stream, body, now)
+        return first
+
+    def _send(self, plan: Plan, first: Attempt, stream: UpstreamStream, body: bytes, now: float) -> None:
+        """Send the request of the attempt `first` on `stream`. `body`: the request's whole body."""
+        origin = first.origin
         first.sent_at = now
         first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
         prepared = plan.prepared
@@ -140,14 +142,12 @@ class Undecided:
             return plan.keyed_request(origin, self.context.via, self.keys.key)
         return plan.first_request(origin, self.context.via)
 
-    def dial(self, owner: AttemptOwner, plan: Plan, send: Send) -> None:
-        """Open a connection for the attempt that was begun, and then call `send`, which sends its request. `owner`:
-        gets the attempt's events.
-        """
+    def dial(self, plan: Plan, send: Send) -> None:
+        """Open a connection for the attempt that was begun, and then call `send`, which sends its request."""
         first, pool, request = self.first, self.context.pool, plan.request
         assert first is not None  # it was begun
         within = plan.policy.timeouts.connect
-        dial = AttemptDial(owner, pool, first, send)
+        dial = AttemptDial(pool, first, send)
         if dial.begin(within):
             first.task = dial
             return

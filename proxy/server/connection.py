@@ -318,7 +318,10 @@ class AppConnection(ConnectionStream):
         if exchange is None or not plan.plain:
             exchange = self.acceptor.exchange(plan, self)
         self.exchange = exchange
-        exchange.start(plan, monotonic(), payload, done, trailers)
+        now = monotonic()
+        if not self.watched:
+            context.watch.enter(self, now)
+        exchange.start(plan, now, payload, done, trailers)
 
     def _plan_for(self, head: RequestHead) -> Plan | None:
         """Return what is worked out for a request before it is sent (its upstream, its policy, the fields to change):
@@ -731,10 +734,6 @@ class AppConnection(ConnectionStream):
         return rested and not has_said(self._fd)
 
     # -- the app going away -------------------------------------------------------------------------------------------
-
-    def enter(self, now: float) -> None:
-        """Have the watch check the deadlines and timeouts of the connection's calls from `now` on."""
-        self._context.watch.enter(self, now)
 
     def calls(self) -> Sequence[Exchange]:
         """Return a sequence of the call in progress, empty if there is none."""

@@ -72,8 +72,6 @@ class Http2AppStream(Stream):
 
     head: Request2
     has_pinned = False
-    #: The watch goes through the calls of the connection, so a stream need not enter it.
-    watched = True
 
     def __init__(self, home: Home) -> None:
         Stream.__init__(self)
@@ -286,9 +284,6 @@ class Http2AppStream(Stream):
 
     def pin(self, stream: UpstreamStream, origin: Origin) -> None:
         """Do nothing: no connection upstream belongs to one HTTP/2 stream alone."""
-
-    def enter(self, now: float) -> None:
-        """Do nothing: the timer of all calls checks the streams of a connection together."""
 
 
 def _broken(fault: Fault | None) -> bytes:
