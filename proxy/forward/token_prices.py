@@ -45,7 +45,7 @@ def expect_price(
     assert rules is not None and scope is not None  # the policy counts tokens, and the call has a scope
     size = 0 if upload is None else upload.size
     body = () if replay is None else replay.whole()
-    call.expects(estimate(rules, body, size, scope.outputs, now))
+    call.expects(estimate(rules, body, size, scope.token_sizes, now))
 
 
 def begin(

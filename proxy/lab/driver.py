@@ -524,7 +524,7 @@ class Recorder(Driver):
         call = Call(request, policy, scope, env, self.set_alarm, elsewhere)
         if policy.tokens is not None:
             size = max(self.body_size, sum(map(len, self.asked)))
-            call.expects(estimate(policy.tokens, self.asked or None, size, scope.outputs, self.clock.now))
+            call.expects(estimate(policy.tokens, self.asked or None, size, scope.token_sizes, self.clock.now))
         return call
 
     def launched(self, attempt: int) -> float:

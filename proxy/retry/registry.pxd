@@ -21,7 +21,7 @@ cdef class Registry:
     cdef public object _loads
     cdef public dict last_used
     cdef public object _named
-    cdef public dict _outputs
+    cdef public dict _token_sizes
     cdef public object _outdated
     cdef public object _places
     cdef public object _policies_of

@@ -63,7 +63,7 @@ class Registry:
         self._groups: OrderedDict[Key, EndpointGroup] = OrderedDict()
         self._loads: OrderedDict[Key, Places] = OrderedDict()
         self._rosters: dict[str, Roster] = {}
-        self._outputs: dict[str, TokenSizes] = {}
+        self._token_sizes: dict[str, TokenSizes] = {}
         self.weather_changed: Report | None = None
         self._holds_none = False
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
@@ -341,7 +341,7 @@ class Registry:
             governor.ahead = governor.ahead or Ahead(governor.traffic)
             state.ungated = False  # every attempt's price counts
         if policy.tokens is not None:
-            state.outputs = self._outputs.setdefault(policy.upstream, TokenSizes())
+            state.token_sizes = self._token_sizes.setdefault(policy.upstream, TokenSizes())
         return state
 
     def _endpoints(self, policy: Policy) -> EndpointGroup:

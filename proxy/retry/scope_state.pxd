@@ -16,7 +16,7 @@ cdef class ScopeState:
     cdef public int mode
     cdef public Bucket bucket
     cdef public tuple rates
-    cdef public object outputs
+    cdef public object token_sizes
     cdef public object pacing
     cdef public Governor governor
     cdef public object seen

@@ -67,7 +67,7 @@ class ScopeState:
 
     __slots__ = (
         "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter", "looked_up", "marked", "mode",
-        "outputs", "pacing", "places", "rate", "rates", "seen", "ungated", "value", "who",
+        "pacing", "places", "rate", "rates", "seen", "token_sizes", "ungated", "value", "who",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a table of what calls share
@@ -99,7 +99,7 @@ class ScopeState:
         self.mode = _MODES[mode]
         self._shadow: Bucket | None = None
         self.looked_up = LookUp()
-        self.outputs: TokenSizes | None = None  # of the upstream, if a rate bucket counts tokens
+        self.token_sizes: TokenSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate
         if len(rates) > 1 or (rates and rates[0].spec.unit != "attempts"):

@@ -44,20 +44,20 @@ def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUs
     cost. The number of output tokens is also noted for later estimates. `next_attempt`: the call's `NextAttempt`, which
     knows the policy and the state that calls share.
     """
-    estimate, rules, outputs = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.outputs
+    estimate, rules, sizes = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.token_sizes
     if estimate is None or rules is None:
         return
     prompt, output = estimate.prompt, estimate.output
     if usage.prompt is not None:
         prompt = usage.prompt
-        if outputs is not None:
-            outputs.add_prompt(estimate.prompt, prompt)
-    elif usage.text is not None and outputs is not None:
-        prompt *= outputs.prompt_share
+        if sizes is not None:
+            sizes.add_prompt(estimate.prompt, prompt)
+    elif usage.text is not None and sizes is not None:
+        prompt *= sizes.prompt_share
     if usage.output is not None:
         output = usage.output
-        if outputs is not None:
-            outputs.add(estimate.model, output, now)
+        if sizes is not None:
+            sizes.add(estimate.model, output, now)
     elif usage.text is not None:
         output = min(usage.text / rules.bytes, output)
     payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), True, now)

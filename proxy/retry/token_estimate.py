@@ -55,10 +55,10 @@ def price_of(estimate: Estimate | None) -> Price:
 
 
 def estimate(
-    rules: TokenRules, body: Iterable[bytes] | None, size: int, outputs: TokenSizes | None, now: float
+    rules: TokenRules, body: Iterable[bytes] | None, size: int, sizes: TokenSizes | None, now: float
 ) -> Estimate:
     """The estimate for a request. `body`: its body, None if that is not kept; `size`: the bytes of it that have come;
-    `outputs`: how long the outputs of the upstream's models were lately, None if that is not known.
+    `sizes`: how long the outputs of the upstream's models were lately, None if that is not known.
     """
     whole = None if body is None else b"".join(body)
     document = None if whole is None else _parsed(whole)
@@ -75,7 +75,7 @@ def estimate(
     prompt = max(0, (size if whole is None else len(whole)) - media_bytes) / rules.bytes + media * MEDIUM_TOKENS
     if most is not None:
         return Estimate(prompt, most, model)
-    expected = None if outputs is None else outputs.expected(model, now)
+    expected = None if sizes is None else sizes.expected(model, now)
     return Estimate(prompt, rules.output if expected is None else expected, model)
 
 

@@ -102,7 +102,7 @@ def test_what_answers_cost_is_what_the_next_attempts_are_expected_to_cost() -> N
         book.call.expects(expected("openai", {"model": "m"}))
         assert book >> start(at=number) << Launch(1) >> reply(1, 200, at=number) << Deliver(1, Outcome.SUCCESS)
         book.call.used(TokenUsage(output=300.0), number)
-    outputs = book.scope.outputs
+    outputs = book.scope.token_sizes
     assert outputs is not None
     assert expected("openai", {"model": "m"}, outputs).output == 300
 

@@ -259,7 +259,7 @@ class Watched(Driver):
         scope = registry.scope(self.policy, self.request)
         call = Call(self.request, self.policy, scope, env, self.set_alarm)
         if self.policy.tokens is not None:
-            call.expects(estimate(self.policy.tokens, self.asked, 100, scope.outputs, self.clock.now))
+            call.expects(estimate(self.policy.tokens, self.asked, 100, scope.token_sizes, self.clock.now))
         self.begin(call)
         self.check()
 

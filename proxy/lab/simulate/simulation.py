@@ -148,7 +148,7 @@ class _Simulated(Driver):
             if most is not None:
                 call.expects(Estimate(prompt, min(most, rules.burst)))
                 return
-            known = None if scope.outputs is None else scope.outputs.expected("", self.clock.now)
+            known = None if scope.token_sizes is None else scope.token_sizes.expected("", self.clock.now)
             call.expects(Estimate(prompt, rules.output if known is None else known))
 
     def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
