@@ -1,6 +1,8 @@
-/* What precedes the C of each compiled module (setup.py): what most processes never read stays out of their memory. */
+/* What precedes the C of each compiled module (tools/one_library.py): what most processes never read stays out of their
+   memory, and texts are compared in few steps. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <string.h>
 
 /* No docstrings: they were a third of the constants, and whoever asks for one reads the source. */
 #undef PyDoc_STR
@@ -10,3 +12,30 @@
 #if defined(__GNUC__)
 static void __Pyx_AddTraceback(const char *, int, int, const char *) __attribute__((cold, unused));
 #endif
+
+/* Whether two texts are equal. Cython 3.3 asks PyUnicode_Compare, which compares texts character by character to know
+   which comes first: some 95 instructions where the texts differ in their length alone. Its functions are defined once
+   by name, so these stand in their place; a Cython that names them otherwise does not use them. None, and what is no
+   text, never come here. Equal texts have the same kind; a hash of -1 is not computed yet. */
+static inline int redrive_equal_texts(PyObject *one, PyObject *other) {
+    Py_ssize_t length = PyUnicode_GET_LENGTH(one);
+    Py_hash_t hash = ((PyASCIIObject *)one)->hash, hashed = ((PyASCIIObject *)other)->hash;
+    int kind = (int)PyUnicode_KIND(one);
+    if (length != PyUnicode_GET_LENGTH(other) || kind != (int)PyUnicode_KIND(other)) {
+        return 0;
+    }
+    if (hash != hashed && hash != -1 && hashed != -1) {
+        return 0;
+    }
+    return memcmp(PyUnicode_DATA(one), PyUnicode_DATA(other), (size_t)length * (size_t)kind) == 0;
+}
+
+#define __Pyx_DEFINED_PyObject_CompareStrStrBoolEq
+static inline int __Pyx_PyObject_CompareStrStrBoolEq(PyObject *one, PyObject *other) {
+    return redrive_equal_texts(one, other);
+}
+
+#define __Pyx_DEFINED_PyObject_CompareStrStrBoolNe
+static inline int __Pyx_PyObject_CompareStrStrBoolNe(PyObject *one, PyObject *other) {
+    return !redrive_equal_texts(one, other);
+}
