@@ -5,6 +5,7 @@ cdef class Bucket:
     cdef public object spec
     cdef public object capacity
     cdef public bint rests
+    cdef public bint charges_failures
 
     cpdef level(self, double now)
     cpdef begin(self, double now)
@@ -24,6 +25,10 @@ cdef class Bucket:
 
 cdef class QuotaBucket(Bucket):
     cdef public double _at
+    cdef public object _cost
+    cdef public object _throttling_cost
+    cdef public object _timeout_cost
+    cdef public bint _flat_refund
     cdef public object _level
     cdef public object _low
     cdef public object _refill

@@ -49,17 +49,18 @@ Affords = bool | Literal["ask"]
 class Bucket:
     """The store of tokens that the retries of a policy are paid from. Buckets kept outside this process (stores/) have
     the same interface. `rests`: the bucket is full, and this process alone changes it, so that neither `begin` nor
-    `succeeded` would change anything, and a caller need not call them.
+    `succeeded` would change anything, and a caller need not call them. `charges_failures`: failed attempts cost tokens,
+    so that each has to be reported (`failed`).
     """
 
-    __slots__ = ("capacity", "rests", "spec")
+    __slots__ = ("capacity", "charges_failures", "rests", "spec")
 
     spec: BucketSpec
 
     def __init__(self, spec: BucketSpec, capacity: float) -> None:
         self.spec = spec
         self.capacity = capacity
-        self.rests = False
+        self.rests = self.charges_failures = False
 
     def level(self, now: float) -> float:
         """The number of tokens left; for a budget, the number of retries that would be granted now."""
@@ -104,7 +105,9 @@ class Bucket:
         """
 
     def failed(self, now: float) -> None:
-        """Count a failed attempt. Called only for failures that are retryable, or whose pushback forbids a retry."""
+        """Count a failed attempt. Called only if the bucket `charges_failures`, and only for failures that are
+        retryable, or whose pushback forbids a retry.
+        """
 
     def succeeded(self, last_price: float | None, now: float) -> None:
         """Refund a call that succeeded; `last_price` is what its last retry paid, None if it was not retried."""
@@ -183,13 +186,18 @@ class QuotaBucket(Bucket):
     the level again, because other processes change it too.
     """
 
-    __slots__ = ("_at", "_level", "_low", "_refill", "_refund", "_trusted")
+    __slots__ = (
+        "_at", "_cost", "_flat_refund", "_level", "_low", "_refill", "_refund", "_throttling_cost", "_timeout_cost",
+        "_trusted",
+    )  # fmt: skip
 
     spec: QuotaSpec
 
     def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
         super().__init__(spec, spec.capacity)
-        self._refund = spec.success_refund
+        self._cost, self._throttling_cost = spec.retry_cost, spec.throttling_cost
+        self._timeout_cost = spec.timeout_cost
+        self._refund, self._flat_refund = spec.success_refund, spec.flat_refund
         self._refill = QUIET_REFILL * spec.capacity if spec.quiet_up_to else spec.refill
         self._low = spec.quiet_up_to
         self._trusted = _ALWAYS
@@ -237,8 +245,8 @@ class QuotaBucket(Bucket):
 
     def price(self, cls: Class) -> float:
         if cls is _TIMEOUT:
-            return self.spec.timeout_cost
-        return self.spec.throttling_cost if cls is _THROTTLING else self.spec.retry_cost
+            return self._timeout_cost
+        return self._throttling_cost if cls is _THROTTLING else self._cost
 
     def affords(self, price: float, now: float) -> bool:
         if self._refill and now > self._at:
@@ -251,7 +259,7 @@ class QuotaBucket(Bucket):
         if price > self._level:
             return False
         if price:
-            self._level = self._level - price if self._level < math.inf else math.inf
+            self._level = self._level - price if self._level < _ALWAYS else math.inf
             self._note_payment(now)
         return True
 
@@ -270,11 +278,11 @@ class QuotaBucket(Bucket):
             return
         if self._refill:
             self._advance(now)
-        refund = self._refund if last_price is None or self.spec.flat_refund else last_price
+        refund = self._refund if last_price is None or self._flat_refund else last_price
         self._level = min(self.capacity, self._level + refund)
 
     def charge_app_retry(self, now: float) -> float:
-        charge = min(self.level(now), self.spec.retry_cost)
+        charge = min(self.level(now), self._cost)
         self.take(charge, now)
         return charge
 
@@ -295,6 +303,7 @@ class ThrottleBucket(Bucket):
 
     def __init__(self, spec: ThrottleSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
         super().__init__(spec, spec.max_tokens)
+        self.charges_failures = True
         self._most = _thousandths(spec.max_tokens)
         self._ratio = _thousandths(spec.token_ratio)
         self._level: float = _thousandths(_start(spec.max_tokens, spec.initial, instead_of, now))

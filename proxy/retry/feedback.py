@@ -49,8 +49,9 @@ def report_failure(
             report_limits(next_attempt, flight, call.reply, now)
         else:
             ahead.forget(flight.note.whose, flight.since, now)
-    if next_attempt.bucket is not None and (on or failure.pushback.stop):
-        next_attempt.bucket.failed(now)
+    bucket = next_attempt.bucket
+    if bucket is not None and bucket.charges_failures and (on or failure.pushback.stop):
+        bucket.failed(now)
     began = None
     if flight.traffic is not None:
         began = report_to_governor(next_attempt, failure, flight, now, again=_fails_again(call, failure))

@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.retry.admission cimport Admission
-from proxy.retry.payment cimport Payment
+from proxy.retry.payment cimport Payment, pay_for
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
 from proxy.retry.environment cimport Env

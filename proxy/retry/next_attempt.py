@@ -16,7 +16,7 @@ from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
 from proxy.retry.instants import EPSILON
-from proxy.retry.payment import Payment
+from proxy.retry.payment import Payment, pay_for
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.route_names import RouteNames, names_of
@@ -301,11 +301,11 @@ class NextAttempt:
         """Take the price of a retry that the plan grants (`planned`), and a place in the waiting room for its wait.
         Returns the retry, or the outcome if either is refused.
         """
-        payment = self._new_payment()
-        no = payment.pay_for(planned.price, planned.due, now)
-        if no is not None:
-            return no
-        self.payment = payment
+        room, upstream, app = self.env.waiting, self.policy.upstream, self.request.app
+        paid = pay_for(self.bucket, room, upstream, app, planned.price, planned.due, now)
+        if not isinstance(paid, Payment):
+            return paid
+        self.payment = paid
         return planned
 
     def take(self, attempt: int, state: State, now: float) -> Flight:

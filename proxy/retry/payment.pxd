@@ -1,3 +1,5 @@
+cimport cython
+
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.waiting_room cimport WaitingRoom
 
@@ -11,7 +13,7 @@ cdef class Owed:
 cdef class Payment:
     cdef public Bucket bucket
     cdef public WaitingRoom room
-    cdef public object upstream
+    cdef public str upstream
     cdef public object price
     cdef public Owed owed
     cdef public object choice
@@ -22,13 +24,12 @@ cdef class Payment:
     cdef public object _free
     cdef public object estimate
     cdef public object _under_way
-    cdef public object _place
+    cdef public str _place
     cdef public object app
     cdef public object waiter
 
-    cpdef bint wait(self, place, waiter=*) except -1
+    cpdef bint wait(self, str place, waiter=*) except -1
     cpdef leave_room(self)
-    cpdef pay_for(self, price, double due, double now)
     cpdef bint take(self, price, double now) except -1
     cpdef bint owe(self, price, double limit, double now) except -1
     cpdef has_place(self, places)
@@ -36,3 +37,7 @@ cdef class Payment:
     cpdef forgo_choice(self, double now)
     cpdef give_back(self, double now)
     cpdef leave_gates(self, double now)
+
+
+@cython.locals(payment=Payment)
+cpdef pay_for(Bucket bucket, WaitingRoom room, str upstream, app, price, double due, double now)

@@ -29,6 +29,8 @@ from proxy.retry.waiting_room import WaitingRoom
 #: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner, by their
 #: own bound (`redis.timeout`).
 PATIENCE = 60.0
+#: What a retry waits for whose time has not come.
+_BACKOFF = "backoff"
 
 
 class Applicant(Payer, Protocol):
@@ -122,21 +124,6 @@ class Payment:
         self._place = ""
         if self.waiter is not None:
             self.waiter.oust("room")
-
-    def pay_for(self, price: float, due: float, now: float) -> Outcome | None:
-        """Take the price of a retry that is due at `due` (seconds), and a place in the waiting room until then. Returns
-        the outcome if either is refused, and nothing is taken then; else None. A price that has to be asked for is
-        owed.
-        """
-        if due > now and not self.wait("backoff"):
-            return Outcome.OVERLOADED
-        if not self.take(price, now):
-            if not self.owe(price, due + PATIENCE, now):
-                self.leave_room()
-                return Outcome.BUCKET_EMPTY
-            if not self.wait("backoff"):
-                return Outcome.OVERLOADED
-        return None
 
     def take(self, price: float, now: float) -> bool:
         """Take the price of a retry from the bucket; False if the bucket refuses."""
@@ -322,3 +309,22 @@ class Payment:
             else:
                 gate.give_back(now)
         self._tokens, self.estimate, self._free = (), None, None
+
+
+def pay_for(
+    bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None, price: float, due: float, now: float
+) -> Payment | Outcome:
+    """Take the price of a retry that is due at `due` (seconds) from the bucket, and a place in the waiting room until
+    then. Returns the payment; or the outcome if either is refused, and nothing is taken then. A price that has to be
+    asked for is owed. `upstream`, `app`: those of the call.
+    """
+    payment = Payment(bucket, room, upstream, app)
+    if due > now and not payment.wait(_BACKOFF):
+        return Outcome.OVERLOADED
+    if not payment.take(price, now):
+        if not payment.owe(price, due + PATIENCE, now):
+            payment.leave_room()
+            return Outcome.BUCKET_EMPTY
+        if not payment.wait(_BACKOFF):
+            return Outcome.OVERLOADED
+    return payment
