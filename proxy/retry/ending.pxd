@@ -1,11 +1,5 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
-from proxy.retry.facts cimport Failure
-
-
-cdef dict _ANSWERED
-
-
 cdef class AttemptEnding:
     cdef public bint well
     cdef public bint refused
@@ -13,7 +7,3 @@ cdef class AttemptEnding:
     cdef public bint quick
     cdef public str lost
     cdef public str how
-
-
-cpdef AttemptEnding ending_of(Failure failure)
-cdef AttemptEnding _of_answer(Failure failure)

@@ -7,7 +7,6 @@ While nothing is refused, an attempt costs one count.
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
@@ -25,25 +24,34 @@ BEGINS, CUTS = 1e-3, 0.02
 _UNLEARNT = 0.05
 #: Seconds over which the usual share of refusals is measured.
 _MINUTE = 60.0
+#: The most failures of a lane that are remembered for observers.
+_KEPT = 16
+_exp = math.exp
 
 
 class Evidence:
     """The shares of attempts that an upstream refused for want of capacity: of the latest attempts, and the usual one.
     `traffic` counts the attempts that have ended. `by_chance`: the test of whether delays are named by chance, None
     before the first cooldown; `loads`: the attempts at several loads, None before a limit was given up; `throughput`:
-    what is served a second, None before an answer that came at once named a delay. Times are seconds on the callers'
-    clock.
+    what is served a second, None before an answer that came at once named a delay. `found`: the pace (attempts a
+    second) and the share of refusals that made a limit necessary last. `failures`: the latest attempts that failed,
+    each with its number and how it ended, for observers. Times are seconds on the callers' clock.
     """
 
-    __slots__ = ("_all", "_at", "_latest", "_refused", "_times", "_upto", "by_chance", "loads", "throughput", "traffic")
+    __slots__ = (
+        "_all", "_at", "_latest", "_refused", "_times", "_upto", "by_chance", "failures", "found", "loads",
+        "throughput", "traffic",
+    )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
         self.by_chance: DelaysByChance | None = None
         self.loads: Loads | None = None
         self.throughput: Throughput | None = None
-        self._times: deque[float] = deque(maxlen=LATEST)  # when they were
-        self._latest: deque[int] = deque(maxlen=LATEST)  # `ended` at each of the latest refusals
+        self.found = (0.0, 1.0)
+        self.failures: list[tuple[int, str]] = []
+        self._times: list[float] = []  # when they were
+        self._latest: list[int] = []  # `ended` at each of the latest refusals
         self._all = self._refused = 0.0  # counts of the last minute, fading
         self._at = 0.0  # when those counts were true,
         self._upto = 0  # and for how many `ended`
@@ -53,20 +61,57 @@ class Evidence:
         """The number of attempts that have ended."""
         return self.traffic.ended
 
-    def refused(self, now: float) -> bool:
-        """Note, while there is no limit, that the attempt which ended last was refused. Returns whether so many of the
-        latest attempts were refused that it is hardly chance.
+    def note(self, number: int, how: str) -> None:
+        """Note for observers how the attempt with this number failed: a status, or a kind of fault."""
+        failures = self.failures
+        count = len(failures)
+        if count and failures[count - 1][0] == number:
+            return
+        if count >= _KEPT:
+            del failures[0]
+        failures.append((number, how))
+
+    def refused(self, how: str, now: float, counts: bool = True) -> bool:
+        """Note, while there is no limit, that the attempt which ended last was refused; `how`: a status, or a kind of
+        fault. Returns whether a limit is needed, because the counts at several loads show that the load is the reason,
+        or because so many of the latest attempts were refused that it is hardly chance. `counts`: the latter counts,
+        since no limit was given up lately.
         """
+        traffic = self.traffic
+        ended = traffic.ended
+        self.note(ended, how)
+        if self.loads is not None and self.refused_at_loads(now):
+            return True
+        if not counts:
+            return False
         self._count(now, 1)
-        latest, ended = self._latest, self.traffic.ended
+        latest, times = self._latest, self._times
+        if len(latest) >= LATEST:
+            del latest[0]
+            del times[0]
         latest.append(ended)
-        self._times.append(now)
-        if len(latest) < FEW or latest[-FEW] <= ended - LATEST:
+        times.append(now)
+        count = len(latest)
+        if count < FEW or latest[count - FEW] <= ended - LATEST:
             return False
         recent = 0
         for each in latest:
             recent += each > ended - LATEST
-        return tail(min(ended, LATEST), recent, self.share(recent, LATEST)) < BEGINS
+        if tail(min(ended, LATEST), recent, self.share(recent, LATEST)) >= BEGINS:
+            return False
+        self.found = self.pace, self.latest_share
+        return True
+
+    def refused_at_loads(self, now: float) -> bool:
+        """Note that the attempt which ended last was refused, where attempts were counted at several loads. Returns
+        whether these counts show by now that the load is the reason.
+        """
+        loads = self.loads
+        if loads is None or not loads.refused(self.traffic.ended, now):
+            return False
+        self.unlearn()
+        self.found = loads.latest
+        return True
 
     @property
     def latest_share(self) -> float:
@@ -125,7 +170,7 @@ class Evidence:
         """Let the counts of the last minute fade, and add the attempts that have ended since, `refused` of them
         refused.
         """
-        faded, ended = math.exp(min(0.0, self._at - now) / _MINUTE), self.traffic.ended
+        faded, ended = _exp(min(0.0, self._at - now) / _MINUTE), self.traffic.ended
         self._all = self._all * faded + (ended - self._upto)
         self._refused = self._refused * faded + refused
         self._at, self._upto = now, ended

@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.caller cimport Caller
-from proxy.retry.ending cimport AttemptEnding, ending_of
+from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.facts cimport Failure
 from proxy.retry.governor cimport Governor
 from proxy.retry.next_attempt cimport NextAttempt
@@ -11,6 +11,9 @@ from proxy.retry.call_state cimport CallState
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
 from proxy.retry.traffic cimport Traffic
+
+
+cdef dict _ANSWERED
 
 
 @cython.locals(bucket=Bucket)
@@ -25,4 +28,6 @@ cpdef report_to_endpoint(NextAttempt next_attempt, Flight flight, Failure failur
 cpdef report_to_governor(NextAttempt next_attempt, Failure failure, Flight flight, double now, bint again)
 @cython.locals(names=RouteNames, endpoint=str, free=bint)
 cpdef report_answer(NextAttempt next_attempt, Flying state, Flight flight, double now)
+cdef AttemptEnding _ending_of(Failure failure)
+cdef AttemptEnding _of_answer(Failure failure)
 cdef bint _fails_again(CallState call, Failure failure) except -1

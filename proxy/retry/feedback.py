@@ -2,6 +2,12 @@
 
 The bucket, the adaptive limiter, the cooldown, the credentials, the circuit breakers, the endpoints and hedging learn
 from every attempt. Nothing is decided here.
+
+The governor is told of a failure what it says about the upstream's capacity, and whether the upstream is reached
+(contract, section 14). Want of capacity is throttling, a timeout, 503, a refused stream, or a connection that was not
+made. An end without an answer of the upstream's own is a connection that was not made (which counts for the endpoint),
+and a reset, a timeout, 502, 503 and 504 without a named delay (which count for their route and method). A name that
+does not exist and a certificate that is refused are signs of neither.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
-from proxy.retry.ending import ending_of
+from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Class, Failure, FaultKind, Reply
 from proxy.retry.key_files import is_outdated
 from proxy.retry.limit_fields import read_limits
@@ -19,9 +25,20 @@ from proxy.retry.request_hints import RequestHints
 from proxy.retry.states import Flight, Flying
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
-_THROTTLING = Class.THROTTLING
+_THROTTLING, _TIMEOUT, _TRANSIENT = Class.THROTTLING, Class.TIMEOUT, Class.TRANSIENT
 #: The classes that a circuit breaker counts as signs of illness (contract, section 13).
 _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
+#: Faults of a connection that say nothing about the upstream's capacity: the RFC 9209 error types of names and TLS, of
+#: a destination that is not allowed, and of limits of this process.
+_NO_SIGN = frozenset(
+    {
+        *("dns_error", "tls_certificate_error", "tls_protocol_error", "tls_alert_received"),
+        *("destination_ip_prohibited", "connection_limit_reached", "proxy_internal_error", "http_protocol_error"),
+    }
+)
+_LOST_STATUS = frozenset({502, 503, 504})
+#: The endings of attempts whose answer's class is transient, and names no delay, by status; most failures are these.
+_ANSWERED: dict[int, AttemptEnding] = {}
 
 
 def report_start(hints: RequestHints, next_attempt: NextAttempt, now: float) -> None:
@@ -159,7 +176,7 @@ def report_to_governor(
     assert traffic is not None  # the attempt is reported once
     flight.traffic = None
     traffic.failed()
-    ending = ending_of(failure)
+    ending = _ending_of(failure)
     names = next_attempt.plain_names() if failure.pushback.cooldown is None else None
     if names is not None and governor.failed_freely(flight, names, ending, flight.since, now):
         return None
@@ -189,6 +206,37 @@ def report_resent(next_attempt: NextAttempt, flight: Flight, now: float) -> None
         lane = governor.lanes.of_endpoint(next_attempt.endpoint_of(flight))
         if lane.limit.is_on:
             lane.free_place(flight, flight.since, now)
+
+
+def _ending_of(failure: Failure) -> AttemptEnding:
+    """How this attempt failed, for the governor."""
+    fault, cls = failure.fault, failure.verdict.cls
+    if fault is not None:
+        kind = fault.kind
+        if kind is FaultKind.CONNECT_FAILURE:
+            is_sign = fault.error not in _NO_SIGN
+            return AttemptEnding(False, is_sign, False, False, "endpoint" if is_sign else "", kind.value)
+        if kind is FaultKind.REFUSED_STREAM:
+            return AttemptEnding(False, True, False, True, "", kind.value)
+        return AttemptEnding(False, kind is FaultKind.ATTEMPT_TIMEOUT, False, False, "route", kind.value)
+    status = failure.status
+    if status is None or cls is not _TRANSIENT or failure.pushback.delay is not None:
+        return _of_answer(failure)
+    ending = _ANSWERED.get(status)
+    if ending is None:
+        ending = _ANSWERED[status] = _of_answer(failure)
+    return ending
+
+
+def _of_answer(failure: Failure) -> AttemptEnding:
+    """The ending of a failed attempt that was answered by the upstream."""
+    status, cls = failure.status, failure.verdict.cls
+    how = cls.value if status is None else str(status)
+    if cls is _THROTTLING or status == 429:
+        return AttemptEnding(False, True, True, True, "", how)
+    is_lost = status in _LOST_STATUS and failure.pushback.delay is None and cls.retryable
+    is_refused = status == 503 or cls is _TIMEOUT
+    return AttemptEnding(not cls.retryable, is_refused, False, True, "route" if is_lost else "", how)
 
 
 def _fails_again(call: CallState, failure: Failure) -> bool:

@@ -4,9 +4,11 @@ cimport cython
 
 from proxy.retry.caller cimport Caller
 from proxy.retry.ending cimport AttemptEnding
+from proxy.retry.evidence cimport Evidence
 from proxy.retry.facts cimport Request
 from proxy.retry.lane cimport Lane
 from proxy.retry.lanes cimport Lanes, may_hold
+from proxy.retry.limit cimport Limit
 from proxy.retry.losses cimport Losses, was_never_there
 from proxy.retry.route_names cimport RouteNames, names_of
 from proxy.retry.traffic cimport Traffic
@@ -43,7 +45,7 @@ cdef class Governor:
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
     @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane, looks=bint, learns=bint)
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
-    @cython.locals(traffic=Traffic, usual=double, held=bint, began=bint, is_quick=bint)
+    @cython.locals(limit=Limit, flying=long, usual=double, is_limited=bint, is_quick=bint)
     cdef _refused(self, object attempt, RouteNames names, Lane lane, AttemptEnding ending, double sent, double now, bint cools)
     @cython.locals(lane=Lane)
     cpdef bint is_probe(self, attempt) except -1

@@ -127,7 +127,7 @@ class Governor:
             holds = lane.holds(now)
             if not holds and lane in self.lanes.holding:  # its limit has just ended, since no call came for a while
                 self.lanes.look((lane,), now)
-            if holds and _applies(holds, caller) and not lane.admits(waiter) and not lane.passes(now):
+            if holds and _applies(holds, caller) and waiter not in lane.due and not lane.passes(now):
                 if holds != "outage":
                     wait = max(wait, lane.wait_of(waiter, now), _LEAST_WAIT)
                 else:
@@ -257,7 +257,7 @@ class Governor:
         if not is_simple or base.limit.most < _NEVER or self.holds(now):
             return False
         several = len(lanes.by_name) > 1
-        if several and lanes.tells_credentials_apart():
+        if several and lanes.limits_credentials():
             return False
         if not ending.lost:
             self.losses.answered(names, base, now, own=True, holds=False)
@@ -299,7 +299,7 @@ class Governor:
                 lane = base if not ending.throttled else lanes.of((caller.endpoint, caller.credential()))
                 self._refused(attempt, names, lane, ending, sent, now, cools=cools)
         is_plain = not joined and not ending.well and not self.holds(now) and base.limit.most == _NEVER
-        if not is_plain or lanes.tells_credentials_apart():
+        if not is_plain or lanes.limits_credentials():
             self._landed(attempt, caller, sent, now, well=ending.well)
         elif cools:
             base.usual_time = self.usual.of(names.timed)
@@ -313,7 +313,7 @@ class Governor:
         usual = self.usual.of(caller.names.timed)
         ratio = (now - sent) / usual if usual else 0.0
         touched = (base,) if not lanes else lanes if base in lanes else (*lanes, base)
-        if self.lanes.tells_credentials_apart():  # an attempt from before its credential's limit is under way no more
+        if self.lanes.limits_credentials():  # an attempt from before its credential's limit is under way no more
             lane = self.lanes.find((caller.endpoint, caller.credential()))
             if lane is not None and lane.limit.is_on and lane not in touched:
                 touched = (*touched, lane)
@@ -342,28 +342,31 @@ class Governor:
         lane; `ending` says how. `cools`: its answer asks callers to wait, so that the refusal does not cut the limit as
         well.
         """
-        traffic, is_quick = lane.traffic, ending.quick
-        if is_quick and (cools or lane.limit.most < _NEVER or lane.is_shared):  # else nothing depends on it
-            usual = self.usual.of(names.timed)
-            is_quick = not usual or now - sent < usual
-        if self.lanes.watch is not None:
-            self.lanes.watch.failed(lane, traffic.ended, ending.how)
-        if cools and lane.limit.delays_by_chance(now):
-            if not lane.limit.delay_holds_none(now):
+        limit, flying, is_quick = lane.limit, lane.traffic.flying + 1, ending.quick
+        is_limited = limit.most < _NEVER
+        if cools or is_limited:
+            limit.evidence.note(lane.traffic.ended, ending.how)
+            if is_quick:
+                usual = self.usual.of(names.timed)
+                is_quick = not usual or now - sent < usual
+        if cools and limit.delays_by_chance(now):
+            if not limit.delay_holds_none(now):
                 return
         elif cools:
-            lane.limit.delay_holds(attempt, now)
+            limit.delay_holds(attempt, now)
             lane.asked_to_wait(sent, now, quick=is_quick)
             return
         lane.lasts = True
-        held = may_hold(lane, now)
-        began = lane.refused(sent, now, traffic.flying + 1, quick=is_quick, silent=not ending.quick)
-        if held or began:
+        if is_limited:
+            lane.refused(sent, now, flying, quick=is_quick, silent=not ending.quick)
+            self.lanes.look((lane,), now)
+        elif limit.evidence.refused(ending.how, now, now >= limit.given_up_until):
+            lane.begin_limit(flying, now)
             self.lanes.look((lane,), now)
         if not ending.quick:
             for other in self._in.get(attempt, ()):
                 if other is not lane and other.limit.is_on:
-                    other.refused(sent, now, traffic.flying + 1, quick=False, silent=True)
+                    other.refused(sent, now, flying, quick=False, silent=True)
 
     def is_probe(self, attempt: object) -> bool:
         """Whether this attempt is the probe of an outage whose calls are held."""

@@ -33,8 +33,9 @@ cdef class Lane:
 
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double delay, double sent, double now) except -1
-    @cython.locals(limit=Limit, most=double, was_on=bint)
-    cpdef bint refused(self, double sent, double now, long flying, bint quick, bint silent=*) except -1
+    cpdef begin_limit(self, long flying, double now)
+    @cython.locals(limit=Limit, most=double)
+    cpdef refused(self, double sent, double now, long flying, bint quick, bint silent=*)
     cpdef asked_to_wait(self, double sent, double now, bint quick)
     cpdef bint lost(self, double now, double share, bint again, long of_path=*) except -1
     cpdef double ask(self, waiter, double now, bint retries=*) except? -1
@@ -50,7 +51,6 @@ cdef class Lane:
     cpdef bint passes(self, double now) except -1
     cpdef step_aside(self, waiter, double now)
     cpdef bint _takes_turn(self, waiter, double now) except -1
-    cpdef bint admits(self, waiter) except -1
     cpdef bint has(self, waiter) except -1
     cpdef put_first(self, waiter, double now)
     cpdef bint sent(self, waiter, attempt, double now) except -1

@@ -163,25 +163,31 @@ class Lane:
             self.limit.pace.sent(self.until, len(self.queue))
         return waiter is self._starter.waiter
 
-    def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
-        """Note that an attempt sent at `sent` was refused for want of capacity, while `flying` attempts were under way.
-        `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
-        came. Returns whether a limit begins.
+    def begin_limit(self, flying: int, now: float) -> None:
+        """Begin a limit, which attempts that were refused have shown to be needed, while `flying` attempts are under
+        way.
+        """
+        if self.limit.is_on:
+            return  # another worker's began meanwhile
+        self.limit.begin_at_half(flying, now)
+        self.places.limit_began(flying)
+        if self.fleet.link is not None:
+            self.fleet.link.limit_began(now)
+
+    def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> None:
+        """Note that an attempt sent at `sent` was refused for want of capacity under the limit, while `flying` attempts
+        were under way. `quick`: an answer refused it, which comes sooner than one to a request that is served;
+        `silent`: no answer came.
         """
         limit = self.limit
         most = limit.most
-        was_on = most < _NEVER
+        if most == _NEVER:
+            return  # another worker has ended it meanwhile
         limit.refused(sent, now, flying, quick=quick, silent=silent)
-        if limit.most < _NEVER and not was_on:
-            self.places.limit_began(flying)
-            if self.fleet.link is not None:
-                self.fleet.link.limit_began(now)
-            return True
-        if was_on and limit.judge(now):
+        if limit.judge(now):
             self.end_limit(now)
         elif limit.most < most and self.fleet.link is not None:
             self.fleet.link.limit_cut(limit.most / most, sent, now)
-        return False
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: the answer came
@@ -341,10 +347,6 @@ class Lane:
         del back[waiter]
         retime_all(back, now)
         return False
-
-    def admits(self, waiter: Waiter) -> bool:
-        """Whether the waiter's turn has come, and it is not sent yet."""
-        return waiter in self.due
 
     def has(self, waiter: Waiter) -> bool:
         """Whether the waiter is in the queue, has a place, or has stepped aside."""

@@ -29,6 +29,7 @@ cdef class Lanes:
     cdef public long _paths
     cdef public object _ends
     cdef public double _latest
+    cdef public set _limited
 
     cpdef Lane of_endpoint(self, str endpoint)
     cpdef Traffic traffic_of(self, str endpoint)
@@ -39,11 +40,13 @@ cdef class Lanes:
     cpdef refresh(self, Caller caller, double now)
     cpdef list _names_of(self, Caller caller)
     cpdef bint tells_credentials_apart(self) except -1
+    cpdef bint limits_credentials(self) except -1
     cpdef bint tells_paths_apart(self) except -1
     cpdef Lane _make(self, tuple name)
     cpdef Lane _keep(self, tuple name, Lane lane)
     @cython.locals(lane=Lane, holding=set, watch=WeatherWatch)
     cpdef look(self, changed, double now)
+    cpdef _note_limit(self, Lane lane)
     cpdef suspect(self, long more)
     cpdef set_watched(self)
 

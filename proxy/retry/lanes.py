@@ -37,6 +37,7 @@ class Lanes:
         "_credentials",
         "_ends",
         "_latest",
+        "_limited",
         "_paths",
         "by_name",
         "first",
@@ -67,6 +68,7 @@ class Lanes:
         self._paths = 0  # or a path
         self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first
         self._latest = -_NEVER  # the last end of a delay so far
+        self._limited: set[Lane] = set()  # those of one credential that have a limit
 
     # -- by name ------------------------------------------------------------------------------------------------------
 
@@ -137,6 +139,12 @@ class Lanes:
     def tells_credentials_apart(self) -> bool:
         """Whether any lane is about callers that share a credential."""
         return self._credentials > 0
+
+    def limits_credentials(self) -> bool:
+        """Whether any lane about callers that share a credential has a limit, under which each of their attempts
+        counts.
+        """
+        return len(self._limited) > 0
 
     def tells_paths_apart(self) -> bool:
         """Whether any lane is about callers of one path."""
@@ -212,6 +220,7 @@ class Lanes:
             self.fleet.forget(name)
         if lane.outage.is_suspected and name[1] != ALL_CALLERS:
             self.suspects -= 1
+        self._limited.discard(lane)
         held = lane.queue.take_all()
         lane.fleet.elsewhere = False
         self.holding.discard(lane)
@@ -232,6 +241,7 @@ class Lanes:
             if watch is not None:
                 watch.look(lane, lane.traffic.ended, now)
             self._latest = max(self._latest, lane.until)
+            self._note_limit(lane)
             limited = lane.limit.most < _NEVER and lane.outlasts
             if limited or lane.queue.calls or lane.fleet.elsewhere or lane.outage.since < _NEVER:
                 holding.add(lane)
@@ -240,6 +250,13 @@ class Lanes:
         self.quiet_from = _NEVER if holding else self._latest
         if held != bool(holding):
             self.set_watched()
+
+    def _note_limit(self, lane: Lane) -> None:
+        """Note whether the lane, if it is about callers that share a credential, has a limit."""
+        if lane.limit.most == _NEVER:
+            self._limited.discard(lane)
+        elif is_credentials(lane.name):
+            self._limited.add(lane)
 
     def suspect(self, more: int) -> None:
         """Change the number of lanes whose latest attempt ended without an answer by `more`, which may be negative."""

@@ -40,7 +40,7 @@ cdef class Limit:
     cdef public double _quick_at
     cdef public double _ended_at
     cdef public double _unbound
-    cdef public double _given_up_until
+    cdef public double given_up_until
     cdef public double _given_up_for
     cdef public double _base
     cdef public double _slow
@@ -50,7 +50,7 @@ cdef class Limit:
 
     cpdef return_slowly(self, double now, bint cooldown=*)
     cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)
-    cpdef _begin_at_half(self, long under_way, double pace, double share, double now)
+    cpdef begin_at_half(self, long under_way, double now)
     cpdef asked_to_wait(self, double sent, double now, bint quick)
     cpdef _slow_down(self, double sent, double now, bint quick, bint delays=*)
     cpdef _space(self)

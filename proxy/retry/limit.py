@@ -106,9 +106,9 @@ class Limit:
     """
 
     __slots__ = (
-        "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest",
+        "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_latest",
         "_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
-        "begun", "evidence", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part",
+        "begun", "evidence", "given_up_until", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part",
         "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ class Limit:
         self._latest = 0
         self._answers = AnswerTimes()
         self._since_cut = SinceCut()
-        self._given_up_until = -_NEVER
+        self.given_up_until = -_NEVER  # until then refusals are taken for chance
         self._given_up_for = 0.0
         self._base = 1.0  # the multiple of the usual time that is usual for now
         self._spaced = 0.0  # the pace at one place, once even that was too much
@@ -390,19 +390,12 @@ class Limit:
         return True
 
     def refused(self, sent: float, now: float, under_way: int, quick: bool, silent: bool = False) -> None:
-        """Note that an attempt sent at `sent` was refused for want of capacity, while `under_way` attempts were under
-        way. `quick`: an answer refused it, which comes sooner than one to a request that is served; `silent`: no answer
-        came.
+        """Note that an attempt sent at `sent` was refused for want of capacity under the limit, while `under_way`
+        attempts were under way. `quick`: an answer refused it, which comes sooner than one to a request that is served;
+        `silent`: no answer came.
         """
-        loads = self.evidence.loads
-        if loads is not None and (self.most == _NEVER or self.is_draining) and loads.refused(self.evidence.ended, now):
-            self.evidence.unlearn()
-            pace, share = loads.latest
-            self._begin_at_half(under_way, pace, share, now)
-            return
-        if self.most == _NEVER:
-            if now >= self._given_up_until and self.evidence.refused(now):
-                self._begin_at_half(under_way, self.evidence.pace, self.evidence.latest_share, now)
+        if self.is_draining and self.evidence.refused_at_loads(now):
+            self.begin_at_half(under_way, now)
             return
         self._answers.refused(now)
         if self.is_draining:
@@ -436,10 +429,11 @@ class Limit:
         self.most = self.threshold = max(self._least() if quick else 1.0, self.most / 2)
         self._cut(now)
 
-    def _begin_at_half(self, under_way: int, pace: float, share: float, now: float) -> None:
-        """Begin a limit of half of the attempts that are under way, and its trial: `pace` attempts were made a second,
-        of which the `share` was refused.
+    def begin_at_half(self, under_way: int, now: float) -> None:
+        """Begin a limit of half of the attempts that are under way, and its trial, which compares with the pace and the
+        share of refusals by which the limit was found to be needed.
         """
+        pace, share = self.evidence.found
         self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
         self._trial.begin(pace, share, now)
         self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
@@ -485,7 +479,7 @@ class Limit:
 
     def _give_up(self, share: float, now: float) -> None:
         self._given_up_for = min(_GIVEN_UP_LONGEST, self._given_up_for * 2 or _GIVEN_UP)
-        self._given_up_until, self.was_chance = now + self._given_up_for, True
+        self.given_up_until, self.was_chance = now + self._given_up_for, True
         self.end(now)
         self.evidence.learn(share, now)
 

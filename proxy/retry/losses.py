@@ -161,8 +161,7 @@ class Losses:
         outage = base.outage
         outage.answered_at = max(outage.answered_at, base.traffic.answered_at)
         was_suspected = outage.is_suspected
-        if lanes.watch is not None:
-            lanes.watch.failed(base, number, ending.how)
+        base.limit.evidence.note(number, ending.how)
         base.lost(now, base.limit.evidence.share(), again)
         if not was_suspected:
             lanes.set_watched()
@@ -178,8 +177,7 @@ class Losses:
         outage, evidence = lane.outage, base.limit.evidence
         if now - outage.answered_at > ANSWERED_WITHIN:
             outage.answered_at = max(outage.answered_at, self._usual.last_of_any(names.timed))
-        if lanes.watch is not None:
-            lanes.watch.failed(lane, number, how)
+        lane.limit.evidence.note(number, how)
         row, of_path = None, 0
         if names.has_path:
             row = self._lost.lost(_path_at(endpoint, names), how, now)
@@ -210,9 +208,8 @@ class Losses:
         lane = lanes.of((base.name[0], names.lost_path()))
         if lane.outage.is_on:
             return
-        if lanes.watch is not None:
-            for number, how in enumerate(row.endings, base.traffic.ended - len(row.endings) + 1):
-                lanes.watch.failed(lane, number, how)
+        for number, how in enumerate(row.endings, base.traffic.ended - len(row.endings) + 1):
+            lane.limit.evidence.note(number, how)
         lanes.suspects += not lane.outage.is_suspected
         lane.limit.timed_out_at = base.limit.timed_out_at
         lane.begin_outage(now, row.since, row.count, answered_at)

@@ -11,8 +11,6 @@ cdef double _NEVER
 
 
 cdef class _Known:
-    cdef public object failures
-    cdef public long long number
     cdef public double limit_since
     cdef public double outage_since
     cdef public double least
@@ -25,8 +23,6 @@ cdef class WeatherWatch:
     cdef public dict _known
     cdef public bint _observes
 
-    @cython.locals(known=_Known)
-    cpdef failed(self, Lane lane, long long number, str how)
     @cython.locals(known=_Known, limit=double, outage=Outage)
     cpdef look(self, Lane lane, long long number, double now)
     cpdef forget(self, Lane lane)

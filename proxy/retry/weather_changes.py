@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +18,6 @@ _NEVER = float("inf")
 #: The end of the scope value of a governor that holds no call, and only reports what it would (`mode: observe`). No
 #: call's scope value has a space.
 OBSERVED = " observed"
-#: The most failures of a lane that are remembered as evidence.
-_KEPT = 16
 #: The latest attempts that are looked at when a limit begins (`proxy.retry.evidence`).
 _LATEST = 10
 
@@ -79,15 +77,12 @@ Report = Callable[[WeatherChanged], None]
 
 class _Known:
     """The state of one lane as it was last reported: since when there is a limit (`limit_since`) and an outage
-    (`outage_since`), infinity for none; the lowest limit so far (`least`); the latest failures, each with the number of
-    its attempt; and the number of the latest of these (`number`).
+    (`outage_since`), infinity for none; and the lowest limit so far (`least`).
     """
 
-    __slots__ = ("failures", "least", "limit_since", "number", "outage_since")
+    __slots__ = ("least", "limit_since", "outage_since")
 
     def __init__(self) -> None:
-        self.number = -1
-        self.failures: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self.limit_since = self.outage_since = _NEVER
         self.least = _NEVER
 
@@ -111,15 +106,6 @@ class WeatherWatch:
         """The lanes whose limit or outage was reported, and is not reported to be over."""
         return [lane for lane, known in self._known.items() if min(known.limit_since, known.outage_since) < _NEVER]
 
-    def failed(self, lane: Lane, number: int, how: str) -> None:
-        """Note how the attempt with this number ended, which is evidence in this lane: a status, or a kind of fault."""
-        known = self._known.get(lane)
-        if known is None:
-            known = self._known[lane] = _Known()
-        if known.number != number:
-            known.number = number
-            known.failures.append((number, how))
-
     def look(self, lane: Lane, number: int, now: float) -> None:
         """Report the beginning or the end of a limit or an outage of this lane, if it has not been reported. `number`:
         that of the attempt which ended last.
@@ -130,9 +116,10 @@ class WeatherWatch:
             if limit == _NEVER and not is_out:
                 return
             known = self._known[lane] = _Known()
+        failures = lane.limit.evidence.failures
         if is_out and known.outage_since == _NEVER:
             known.outage_since = outage.since
-            lost = [how for _, how in known.failures][-outage.lost_in_a_row :]
+            lost = [how for _, how in failures][-outage.lost_in_a_row :]
             self._tell(lane, "outage_began", "lost", known.outage_since, now, _NEVER, lost, len(lost))
         elif not is_out and known.outage_since < _NEVER:
             since, known.outage_since = known.outage_since, _NEVER
@@ -141,7 +128,7 @@ class WeatherWatch:
         known.least = min(known.least, limit)
         if limit < _NEVER and known.limit_since == _NEVER and not (self._observes and not lane.limit.has_evidence):
             known.limit_since = lane.limit.begun
-            latest = [how for ended, how in known.failures if ended > number - _LATEST]
+            latest = [how for ended, how in failures if ended > number - _LATEST]
             why = "refused" if lane.limit.has_evidence else "returned"
             if why == "returned" and lane.fleet.limit_share < _NEVER and lane.limit.begun != lane.begun:
                 why = "elsewhere"

@@ -71,7 +71,7 @@ def lane_of(ahead: Ahead) -> AheadLane:
 
 def sent(lane: AheadLane, ahead: Ahead, call: Call, now: float) -> SentNote:
     """The call's attempt is sent; it answers with no word of the limit yet."""
-    assert lane.admits(call)
+    assert call in lane.due
     lane.sent(call, call, now)
     return note(ahead, now=now)
 
@@ -96,7 +96,7 @@ def test_a_call_that_may_be_sent_counts_until_it_is() -> None:
     for call in calls:
         lane.ask(call, 1)
     heard(ahead, said(2), at=2)
-    assert [lane.admits(call) for call in calls] == [True, False, False]  # a slow start
+    assert [call in lane.due for call in calls] == [True, False, False]  # a slow start
     assert calls[0].rang == 2
     assert lane.ask(calls[0], 2) == 2
     assert lane.wait_of(calls[1], 2) == 0  # of the two that are left one is promised
@@ -110,18 +110,18 @@ def test_every_reset_begins_the_slow_start_anew() -> None:
     for call in calls:
         lane.ask(call, 1)
     lane.release(10)
-    assert [lane.admits(call) for call in calls].count(True) == 1
+    assert [call in lane.due for call in calls].count(True) == 1
     first = sent(lane, ahead, calls[0], 10)
     heard(ahead, said(3), of=first, at=11, since=10)
     lane.landed(calls[0], 10, 11, True)
-    assert [lane.admits(call) for call in calls].count(True) == 2
+    assert [call in lane.due for call in calls].count(True) == 2
     notes = [sent(lane, ahead, call, 11) for call in calls[1:3]]
     for call, each in zip(calls[1:3], notes, strict=True):
         heard(ahead, said(0, 9), of=each, at=12, since=11)
         lane.landed(call, 11, 12, True)
     assert lane.ask(calls[3], 12) == 21
     lane.release(21)
-    assert [lane.admits(call) for call in calls].count(True) == 1  # not the four places that there were
+    assert [call in lane.due for call in calls].count(True) == 1  # not the four places that there were
 
 
 def test_before_the_reset_the_slow_start_goes_on() -> None:
@@ -139,7 +139,7 @@ def test_before_the_reset_the_slow_start_goes_on() -> None:
         lane.landed(call, 11, 12, True)
     lane.release(13)
     heard(ahead, said(5), of=notes[1], at=14, since=11)
-    assert [lane.admits(call) for call in calls].count(True) > 1
+    assert [call in lane.due for call in calls].count(True) > 1
 
 
 def test_a_report_that_is_put_aside_lets_one_call_go_as_a_test() -> None:
@@ -151,7 +151,7 @@ def test_a_report_that_is_put_aside_lets_one_call_go_as_a_test() -> None:
     for call in calls:
         lane.ask(call, 4)
     heard(ahead, said(0, 1, limit=1), at=6)
-    assert [lane.admits(call) for call in calls] == [True, False, False]
+    assert [call in lane.due for call in calls] == [True, False, False]
 
 
 def unexplained(ahead: Ahead) -> AheadLane:
@@ -174,9 +174,9 @@ def test_one_call_tests_a_report_that_this_process_has_not_used_the_limit_up_for
     tests = note(ahead, now=12)
     assert lane.ask(calls[1], 12) == 22
     heard(ahead, said(0), of=before, at=12.5, since=11)
-    assert not lane.admits(calls[1])
+    assert calls[1] not in lane.due
     heard(ahead, said(0, 9), of=tests, at=13, since=12)
-    assert lane.admits(calls[1])
+    assert calls[1] in lane.due
     assert ahead.wait(whose(), calls[2], 13) == 0, "it is not believed any more"
 
 
@@ -274,9 +274,9 @@ def test_a_429_with_a_delay_of_its_own_ends_what_is_known_and_wakes_the_first_th
     lane, call = lane_of(ahead), Call()
     lane.ask(call, 1)
     ahead.forget(whose(1), 1, 1)
-    assert not lane.admits(call)
+    assert call not in lane.due
     ahead.forget(whose(), 1, 1)
-    assert lane.admits(call)
+    assert call in lane.due
     assert lane.left(1) == ()
 
 
@@ -415,9 +415,9 @@ def test_what_grows_by_what_is_sent_holds_nobody_from_the_third_report_on() -> N
     for call in calls:
         assert lane.ask(call, 1) > 1
     heard(ahead, said(2), of=notes[1], at=1.1, since=0.1)
-    assert not any(lane.admits(call) for call in calls)
+    assert not any(call in lane.due for call in calls)
     heard(ahead, said(3), of=notes[2], at=1.2, since=0.2)
-    assert all(lane.admits(call) for call in calls)
+    assert all(call in lane.due for call in calls)
     newcomer = Call()
     assert lane.ask(newcomer, 1.3) == 1.3
     heard(ahead, said(1), of=note(ahead, now=11), at=12, since=11)  # at its reset it begins again
@@ -442,8 +442,8 @@ def test_an_answer_that_shows_the_limit_whole_again_gives_back_half_of_the_place
         lane.ask(call, 1)
     lane.limit.most = 8.0  # as many places as answers have added
     lane.release(10)
-    assert [lane.admits(call) for call in calls].count(True) == 1
+    assert [call in lane.due for call in calls].count(True) == 1
     first = sent(lane, ahead, calls[0], 10)
     heard(ahead, said(9), of=first, at=13, since=10)
     lane.landed(calls[0], 10, 13, True)
-    assert [lane.admits(call) for call in calls].count(True) in (4, 5)
+    assert [call in lane.due for call in calls].count(True) in (4, 5)

@@ -16,6 +16,14 @@ from proxy.retry.spacing import SLOWEST
 from proxy.retry.traffic import Traffic
 
 
+def refuse(limit: Limit, sent: float, now: float, under_way: int, quick: bool, silent: bool = False) -> None:
+    """An attempt is refused: under the limit, or, if there is none, so that one may begin."""
+    if limit.is_on:
+        limit.refused(sent, now, under_way, quick=quick, silent=silent)
+    elif limit.evidence.refused("503", now, now >= limit.given_up_until):
+        limit.begin_at_half(under_way, now)
+
+
 def limited(under_way: int = 10) -> tuple[Limit, Traffic]:
     """A limit that three refusals in a row have begun, at 1 s, after a thousand attempts that went well, while so many
     were under way.
@@ -25,7 +33,7 @@ def limited(under_way: int = 10) -> tuple[Limit, Traffic]:
     limit = Limit(traffic)
     for _ in range(3):
         traffic.ended += 1
-        limit.refused(0.9, 1.0, under_way, quick=False)
+        refuse(limit, 0.9, 1.0, under_way, quick=False)
     return limit, traffic
 
 
@@ -40,7 +48,7 @@ def test_two_refusals_begin_none() -> None:
     limit = Limit(traffic)
     for _ in range(2):
         traffic.ended += 1
-        limit.refused(0.9, 1.0, 10, quick=False)
+        refuse(limit, 0.9, 1.0, 10, quick=False)
     assert not limit.is_on
 
 
@@ -51,11 +59,11 @@ def test_failures_by_chance_rarely_look_like_want_of_capacity(seed: int) -> None
     for number in range(400):  # a share is learnt first
         traffic.ended += 1
         if rng.random() < 0.05:
-            evidence.refused(number * 0.01)
+            evidence.refused("503", number * 0.01)
     begun = 0
     for number in range(400, 1400):
         traffic.ended += 1
-        begun += rng.random() < 0.05 and evidence.refused(number * 0.01)
+        begun += rng.random() < 0.05 and evidence.refused("503", number * 0.01)
     assert begun <= 10
 
 
@@ -77,9 +85,9 @@ def test_the_tail_of_many_attempts_is_about_that_of_the_normal_distribution() ->
 def test_attempts_that_were_sent_before_the_last_cut_do_not_cut_again() -> None:
     limit, _ = limited(16)
     assert limit.most == 8.0
-    limit.refused(0.95, 1.1, 16, quick=False)
+    refuse(limit, 0.95, 1.1, 16, quick=False)
     assert limit.most == 8.0
-    limit.refused(1.05, 1.2, 8, quick=False)
+    refuse(limit, 1.05, 1.2, 8, quick=False)
     assert limit.most == 4.0
 
 
@@ -93,7 +101,7 @@ def test_quick_answers_let_the_limit_grow_by_one_a_round_trip() -> None:
 def test_slow_answers_shrink_it() -> None:
     limit, _ = limited(16)
     for _ in range(4):
-        limit.refused(0.9, 1.05, 16, quick=False, silent=True)
+        refuse(limit, 0.9, 1.05, 16, quick=False, silent=True)
     for _ in range(4):
         limit.served(1.1, 2.0, 6.0)
     assert limit.most < 8.0
@@ -134,14 +142,14 @@ def test_the_limit_is_given_up_if_as_many_fail_at_half_the_load() -> None:
         if number % 5:
             limit.served(0.9, 1.05, 1.0)
         else:
-            limit.refused(0.9, 1.05, 20, quick=True)
+            refuse(limit, 0.9, 1.05, 20, quick=True)
     given_up = False
     for number in range(40):
         at = 1.1 + number * 0.05
         if number % 5:
             limit.served(at, at + 0.05, 1.0)
         else:
-            limit.refused(at, at + 0.05, 10, quick=True)
+            refuse(limit, at, at + 0.05, 10, quick=True)
         given_up = given_up or limit.judge(at + 0.05)
     assert given_up
     assert not limit.is_on
@@ -153,7 +161,7 @@ def test_it_is_kept_if_fewer_fail_at_half_the_load() -> None:
         if number % 2:
             limit.served(0.9, 1.05, 1.0)
         else:
-            limit.refused(0.9, 1.05, 20, quick=True)
+            refuse(limit, 0.9, 1.05, 20, quick=True)
     for number in range(40):
         at = 1.1 + number * 0.05
         limit.served(at, at + 0.05, 1.0)
@@ -169,7 +177,7 @@ def test_it_is_given_up_if_answers_stay_as_slow_at_half_the_load_and_few_fail() 
     for number in range(20):
         at = 1.1 + number * 0.2
         if number == 10:
-            limit.refused(at, at + 1.0, 10, quick=False)
+            refuse(limit, at, at + 1.0, 10, quick=False)
         else:
             limit.served(at, at + 1.5, 25.0)
         given_up = given_up or limit.judge(at + 1.5)
@@ -195,7 +203,7 @@ def test_calls_of_a_limit_that_is_given_up_go_at_a_pace_that_no_further_refusal_
     pace = limit.pace.rate
     assert pace > 8.0
     for number in range(100):
-        limit.refused(1.0 + number / 10, 2.0 + number / 10, 20, quick=False)
+        refuse(limit, 1.0 + number / 10, 2.0 + number / 10, 20, quick=False)
         assert not limit.judge(2.0 + number / 10)
     assert limit.pace.rate == pace
 
@@ -228,7 +236,7 @@ def test_quick_refusals_beside_quick_answers_space_sendings_at_half_the_pace_at_
     pace = limit.evidence.pace
     limit.served(1.01, 1.05, 1.0)
     assert limit.pace.rate == 0.0
-    limit.refused(1.06, 1.061, 2, quick=True)
+    refuse(limit, 1.06, 1.061, 2, quick=True)
     assert 0.0 < limit.pace.rate <= pace / 2
 
 
@@ -246,14 +254,14 @@ def test_places_do_not_hold_back_a_pace_whose_answers_take_long() -> None:
 def test_quick_refusals_beside_slow_answers_do_not_since_there_is_a_queue(under_way: int) -> None:
     limit, _ = limited(under_way)
     limit.served(1.01, 2.05, 20.0)
-    limit.refused(2.06, 2.061, 2, quick=True)
+    refuse(limit, 2.06, 2.061, 2, quick=True)
     assert limit.pace.rate == 0.0
 
 
 def test_refusals_before_sendings_were_spaced_do_not_show_that_load_was_not_the_reason() -> None:
     limit, _ = limited(4)
     limit.served(1.01, 1.05, 1.0)
-    limit.refused(1.06, 1.061, 2, quick=True)
+    refuse(limit, 1.06, 1.061, 2, quick=True)
     for number in range(30):
         at = 1.1 + number / 10
         limit.served(at, at + 0.05, 1.0)
@@ -302,9 +310,9 @@ def test_where_one_place_is_too_much_answers_tell_the_pace() -> None:
 
 def test_where_one_place_is_too_much_an_attempt_without_an_answer_cuts_the_pace_once() -> None:
     limit = returning()
-    limit.refused(100.1, 100.6, 1, quick=False, silent=True)
+    refuse(limit, 100.1, 100.6, 1, quick=False, silent=True)
     assert math.isclose(limit.pace.rate, 2.4)
-    limit.refused(100.5, 100.9, 1, quick=False, silent=True)  # sent before the cut
+    refuse(limit, 100.5, 100.9, 1, quick=False, silent=True)  # sent before the cut
     assert math.isclose(limit.pace.rate, 2.4)
 
 
@@ -312,7 +320,7 @@ def test_the_smaller_pace_grows_by_the_larger_part() -> None:
     grown = []
     for pace in (1.0, 4.0):
         limit = returning()
-        limit.refused(100.1, 100.6, 1, quick=False, silent=True)
+        refuse(limit, 100.1, 100.6, 1, quick=False, silent=True)
         limit.pace.slow_down(pace)
         limit.served(101.0, 101.3, 3.0)
         grown.append(limit.pace.rate / pace)
@@ -339,7 +347,7 @@ def test_answers_that_take_more_than_half_of_the_time_after_which_attempts_are_l
     pace = limit.pace.rate
     limit.served(100.1, 100.3, 4.0)
     assert limit.pace.rate > pace
-    limit.refused(100.1, 100.4, 1, quick=False, silent=True)  # lost after six times as long
+    refuse(limit, 100.1, 100.4, 1, quick=False, silent=True)  # lost after six times as long
     pace = limit.pace.rate
     limit.served(100.5, 100.7, 4.0)
     assert limit.pace.rate < pace
@@ -384,7 +392,7 @@ def test_there_is_always_a_place_and_a_pace(events: list[tuple[str, float, bool]
         if event == "served":
             limit.served(now - seconds / 10, now, seconds * 3)
         elif event == "refused":
-            limit.refused(now - seconds / 10, now, 5, quick=flag)
+            refuse(limit, now - seconds / 10, now, 5, quick=flag)
         elif event == "waits":
             limit.asked_to_wait(now - seconds / 10, now, quick=flag)
         elif event == "sent":
@@ -409,7 +417,7 @@ def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_
         now += 0.02
         traffic.ended += 1
         if rng.random() < share:
-            limit.refused(sent, now, 1, quick=True)
+            refuse(limit, sent, now, 1, quick=True)
         else:
             limit.served(sent, now, 1.0)
         limit.judge(now)
@@ -428,7 +436,7 @@ def test_more_than_half_is_chance_only_if_no_call_waits(waiting: int) -> None:
         now += 0.02
         traffic.ended += 1
         if number % 8 in (0, 1, 3, 4, 6):
-            limit.refused(sent, now, 1, quick=True)
+            refuse(limit, sent, now, 1, quick=True)
         else:
             limit.served(sent, now, 1.0)
         given_up += limit.judge(now)
@@ -444,7 +452,7 @@ def test_what_fails_nine_times_of_ten_is_never_chance() -> None:
         now += 0.02
         traffic.ended += 1
         if number % 10 != 2:
-            limit.refused(sent, now, 1, quick=True)
+            refuse(limit, sent, now, 1, quick=True)
         else:
             limit.served(sent, now, 1.0)
         assert not limit.judge(now)
@@ -457,10 +465,10 @@ def test_attempts_from_before_the_first_refusal_do_not_hide_how_many_are_refused
     traffic.ended = 100
     for number in range(3):
         traffic.ended += 1
-        evidence.refused(1.0 + number / 10)
+        evidence.refused("503", 1.0 + number / 10)
     assert evidence.latest_share == 1.0
     traffic.ended += 2
-    evidence.refused(2.0)
+    evidence.refused("503", 2.0)
     assert evidence.latest_share == 0.75
 
 
@@ -497,16 +505,16 @@ def test_a_few_quick_answers_do_not_make_the_usual_ones_slow() -> None:
 def test_an_attempt_without_an_answer_at_one_place_spaces_sendings_and_the_next_one_further() -> None:
     limit, _ = limited(2)
     assert limit.most == 1.0
-    limit.refused(1.1, 1.35, 1, quick=False, silent=True)
+    refuse(limit, 1.1, 1.35, 1, quick=False, silent=True)
     assert math.isclose(limit.pace.rate, 0.7 / 0.25)  # it was lost after a quarter of a second
     assert limit.most == 1.0
-    limit.refused(1.4, 1.65, 1, quick=False, silent=True)
+    refuse(limit, 1.4, 1.65, 1, quick=False, silent=True)
     assert math.isclose(limit.pace.rate, 0.6 * 0.7 / 0.25)
 
 
 def test_an_attempt_without_an_answer_at_two_places_takes_a_place() -> None:
     limit, _ = limited(4)
-    limit.refused(1.1, 1.35, 1, quick=False, silent=True)
+    refuse(limit, 1.1, 1.35, 1, quick=False, silent=True)
     assert limit.most == 1.0
     assert limit.pace.rate == 0.0
 
@@ -514,18 +522,18 @@ def test_an_attempt_without_an_answer_at_two_places_takes_a_place() -> None:
 def test_where_quick_refusals_spaced_sendings_an_attempt_without_an_answer_spaces_them_further() -> None:
     limit, _ = limited(2)
     limit.served(1.01, 1.05, 1.0)
-    limit.refused(1.06, 1.061, 1, quick=True)
+    refuse(limit, 1.06, 1.061, 1, quick=True)
     pace = limit.pace.rate
     assert pace > 0.0
-    limit.refused(1.1, 1.2, 1, quick=False, silent=True)
+    refuse(limit, 1.1, 1.2, 1, quick=False, silent=True)
     assert math.isclose(limit.pace.rate, 0.7 * pace)
 
 
 def test_each_quick_refusal_after_served_attempts_spaces_sendings_further() -> None:
     limit, _ = limited(4)
     limit.served(1.01, 1.05, 1.0)
-    limit.refused(1.06, 1.061, 2, quick=True)
+    refuse(limit, 1.06, 1.061, 2, quick=True)
     pace = limit.pace.rate
     limit.served(1.1, 1.15, 1.0)
-    limit.refused(1.2, 1.201, 1, quick=True)
+    refuse(limit, 1.2, 1.201, 1, quick=True)
     assert 0.0 < limit.pace.rate < pace

@@ -223,6 +223,22 @@ def refuse(worker: Worker, under_way: int, at: float) -> None:
         worker.fails(attempt, REFUSED, at + 0.01)
 
 
+@pytest.mark.parametrize(("until", "begins"), [(60.0, False), (11.5, True)])
+def test_while_one_worker_takes_refusals_for_chance_another_begins_no_limit(
+    memory: Memory, until: float, begins: bool
+) -> None:
+    one, other = workers(memory)
+    lane = one.governor.first
+    other.is_well(10.0)
+
+    def gives_up() -> None:
+        lane.limit.given_up_until = until
+
+    lane.change(gives_up, 11.0)
+    refuse(other, 2, 12.0)
+    assert other.governor.first.limit.is_on == begins
+
+
 def test_a_limit_counts_what_each_worker_had_under_way(memory: Memory) -> None:
     one, other = workers(memory)
     for each in (one, other):

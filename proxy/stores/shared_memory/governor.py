@@ -12,7 +12,6 @@ from proxy.retry.ending import AttemptEnding
 from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
 from proxy.retry.route_names import RouteNames
-from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.lanes import Attach, SharedLanes
 from proxy.stores.shared_memory.scope import SharedScope
 
@@ -22,10 +21,11 @@ class SharedGovernor(Governor):
     (`SharedLanes`).
     """
 
-    __slots__ = ("_peek",)
+    __slots__ = ("_peek", "_shared_lanes")
 
     def __init__(self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder]) -> None:
-        super().__init__(SharedLanes(scope, attach, order))
+        lanes = self._shared_lanes = SharedLanes(scope, attach, order)
+        super().__init__(lanes)
         self._peek = scope.record.peek
 
     def holds(self, now: float) -> bool:
@@ -49,10 +49,7 @@ class SharedGovernor(Governor):
         return is_noted
 
     def failed_freely(self, attempt: object, names: RouteNames, ending: AttemptEnding, sent: float, now: float) -> bool:
-        if self.lanes.tells_credentials_apart():  # other workers may know of lanes that this one does not
-            return False
-        if isinstance(self.first, SharedLane):
-            self.first.refresh(now)
+        self._shared_lanes.refresh_route(names, now)
         is_noted = super().failed_freely(attempt, names, ending, sent, now)
         if is_noted:
             self._tell("", now)  # an error is an answer, too: it ends a row of failures in other workers
@@ -76,6 +73,4 @@ class SharedGovernor(Governor):
         """Note in shared memory, for the other workers, that attempts to this endpoint are answered, at most once a
         second.
         """
-        lane = self.lanes.of_endpoint(endpoint)
-        if isinstance(lane, SharedLane):
-            lane.tell_answered(now)
+        self._shared_lanes.tell_answered(endpoint, now)

@@ -43,10 +43,10 @@ _NEVER = float("inf")
 #: are each worker's own. A test compares this with the attributes that these classes have.
 SHARED: Names = {
     Limit: (
-        *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_given_up_until", "_latest"),
+        *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_latest"),
         *("_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
-        *("begun", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip", "threshold"),
-        *("timed_out_at", "was_chance"),
+        *("begun", "given_up_until", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip"),
+        *("threshold", "timed_out_at", "was_chance"),
     ),
     AnswerTimes: (
         *("_at", "_count", "_given_up", "_last_gap", "_quicker", "_quicker_slowest", "_slower", "_usual", "gap"),
@@ -176,12 +176,19 @@ class SharedLane(Lane):
     def _claim(self, waiter: Waiter, due: float, now: float) -> bool:
         return super().claim(waiter, due)
 
-    @shared(1)
-    def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> bool:
-        began = super().refused(sent, now, flying, quick=quick, silent=silent)
-        if began:
+    refused = shared(1)(Lane.refused)
+
+    def begin_limit(self, flying: int, now: float) -> None:
+        self._begin_limit(flying, self.limit.given_up_until, now)
+
+    @shared(2)
+    def _begin_limit(self, flying: int, given_up_until: float, now: float) -> None:
+        """Begin a limit, unless another worker has meanwhile shown that refusals are chance, which this one did not
+        know (`given_up_until`) when it found a limit needed.
+        """
+        if self.limit.given_up_until <= max(given_up_until, now):
+            super().begin_limit(flying, now)
             self._limit_seen = self.limit.begun
-        return began
 
     def tell_answered(self, now: float) -> None:
         """Note in shared memory, for the other workers, that attempts are answered, at most once a second."""

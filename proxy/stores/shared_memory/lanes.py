@@ -13,6 +13,7 @@ from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS
 from proxy.retry.fair_order import FairOrder
 from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes
+from proxy.retry.route_names import RouteNames
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.records import Record, digest
 from proxy.stores.shared_memory.scope import SharedScope
@@ -33,7 +34,7 @@ class SharedLanes(Lanes):
     shared memory while there is room: its next call finds it again.
     """
 
-    __slots__ = ("_absent", "_attach", "_made", "_order", "_scope")
+    __slots__ = ("_absent", "_attach", "_made", "_order", "_scope", "_shared")
 
     def __init__(self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder]) -> None:
         self._scope = scope
@@ -41,6 +42,7 @@ class SharedLanes(Lanes):
         self._order = order
         self._absent: set[Name] = set()  # names without a lane, when as many lanes as `_made` had been made
         self._made = scope.made
+        self._shared: dict[Name, SharedLane] = {}  # the lanes of `by_name`
         super().__init__()
 
     def seconds_left(self, now: float) -> float:
@@ -48,23 +50,35 @@ class SharedLanes(Lanes):
         return max(0.0, self._scope.latest - now)
 
     def all(self) -> list[Lane]:
-        found = super().all()
-        for lane in found:
-            if isinstance(lane, SharedLane):
-                lane.look()
-        return found
+        for lane in self._shared.values():
+            lane.look()
+        return super().all()
 
     def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
         for endpoint in ("", *endpoints):
-            lane = self.find((endpoint, group))
-            if isinstance(lane, SharedLane):
-                lane.look()
+            if self.find((endpoint, group)) is not None:
+                self._shared[endpoint, group].look()
         return super().left_of(group, endpoints, now)
 
     def refresh(self, caller: Caller, now: float) -> None:
-        for _, lane in self.of_caller(caller):
-            if isinstance(lane, SharedLane):
-                lane.refresh(now)
+        for name, lane in self.of_caller(caller):
+            self._shared[name].refresh(now)
+            self._note_limit(lane)
+
+    def refresh_route(self, names: RouteNames, now: float) -> None:
+        """Bring the lane of all calls, and those of the route and path with these `names`, up to date with what other
+        workers have published.
+        """
+        self._shared["", ALL_CALLERS].refresh(now)
+        if self._scope.made:
+            for group in {names.lost, names.lost_path()}:
+                if self.find(("", group)) is not None:
+                    self._shared["", group].refresh(now)
+
+    def tell_answered(self, endpoint: str, now: float) -> None:
+        """Note for the other workers that attempts to this endpoint are answered, at most once a second."""
+        self.of_endpoint(endpoint)  # which makes its lane
+        self._shared[endpoint, ALL_CALLERS].tell_answered(now)
 
     def tells_credentials_apart(self) -> bool:
         return self._scope.made > 0
@@ -92,7 +106,7 @@ class SharedLanes(Lanes):
         if found is None:
             absent.add(name)
             return None
-        return self._keep(name, self._shared(name, found[0]))
+        return self._keep(name, self._lane(name, found[0]))
 
     def _make(self, name: Name) -> Lane:
         found = self._attach(name, True)
@@ -100,10 +114,14 @@ class SharedLanes(Lanes):
         record, is_new = found
         if is_new and name != ("", ALL_CALLERS):
             self._scope.count_made()
-        return self._shared(name, record)
+        return self._lane(name, record)
 
-    def _shared(self, name: Name, record: Record) -> Lane:
+    def _forget(self, name: Name) -> None:
+        super()._forget(name)
+        del self._shared[name]
+
+    def _lane(self, name: Name, record: Record) -> Lane:
         key = float(digest(name) % _KEYS or 1)
-        lane = SharedLane(self.traffic_of(name[0]), record, self._scope, key)
+        lane = self._shared[name] = SharedLane(self.traffic_of(name[0]), record, self._scope, key)
         lane.queue.order = self._order(name)
         return lane
