@@ -65,7 +65,7 @@ def key_header(value: Any) -> str:
     """
     found = header_name(value)
     if found.lower() in _NOT_THE_APPS:
-        raise ValueError(f"{found} never reaches an upstream as the app sent it; name a field of its own")
+        raise ValueError(f"{found} never reaches an upstream as the app sent it; name a field for the key alone")
     return found
 
 

@@ -407,7 +407,7 @@ class Upstreams:
             where: Path = (*path, "routes", number)
             laid = self._policies.layer(tree.without("match"), under, where)
             written = tree.sub("match")
-            match = self._match(written)
+            match = self._match(written, where)
             label = _unique(_label(match, written.get("path"), number), labels)
             own = frozenset(tree) & {"bucket", "rate", "concurrency"}
             owner = PolicyOwner(name, label, endpoints, where, tree.mark, own, shares, credentials)
@@ -495,12 +495,13 @@ class Upstreams:
             known = self._services[id(value)] = value, found
         return known[1] or [None]
 
-    def _match(self, tree: Map) -> Match:
+    def _match(self, tree: Map, path: Path) -> Match:
+        """The conditions of a route, read from `tree`, its key `match`. `path`: the route's, for problems."""
         methods = tree.get("methods")
         for method, mark in zip(methods, methods.marks, strict=True) if isinstance(methods, Seq) else ():
             if not method.isupper():
                 message = f"methods are case-sensitive (did you mean {method.upper()}?)"
-                self._problems.warn(mark, "match.methods", message)
+                self._problems.warn(mark, (*path, "match", "methods"), message)
         return Match(
             frozenset(map(str, methods)) if isinstance(methods, Seq) else None,
             (str(tree["path"]),) if "path" in tree else (),

@@ -228,7 +228,9 @@ class Series:
 
 
 class Metrics:
-    """All series, and the counts that belong to no series."""
+    """The counts of all calls, in one `Series` for each pair of upstream and route, and the counts of the process
+    itself: reloads, and lines of the log that were lost.
+    """
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], Series] = {}

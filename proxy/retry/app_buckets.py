@@ -299,7 +299,9 @@ class AppBudget(Bucket):
         return self.whole.level(now)
 
     def spendable(self, now: float) -> float:
-        """The number of retries that would be granted to the app now, by both budgets."""
+        """The number of retries that would be granted to the app now: the smaller of what the budget of all calls and
+        the app's own have left.
+        """
         return min(self.whole.level(now), self.own.level(now))
 
     def begin(self, now: float) -> None:

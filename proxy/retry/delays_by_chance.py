@@ -87,7 +87,7 @@ class Batch:
 
     @property
     def are_refused(self) -> bool:
-        """Whether so many of these attempts were refused that `are_served` can't be true any more."""
+        """Whether so many of these attempts were refused that those left can no longer make most of them served."""
         return self.refused > self.count - self._most
 
     @property

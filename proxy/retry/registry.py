@@ -299,8 +299,8 @@ class Registry:
             return self._gated(policy, value, own, bucket, now)
 
         def lane(key: int) -> ScopeState:
-            """Make the state of the credential with the number `key` among the policy's. Gates whose scope is the host
-            are its own; others are shared by all credentials (contract, section 13).
+            """Make the state of one of the policy's credentials, that with the number `key`. If the policy's scope is
+            the host, the credential has gates of its own; otherwise all credentials share them (contract, section 13).
             """
             digest = credentials.digests[key]
             kept_by = f"{value} {digest}" if policy.scope.by == "host" else value

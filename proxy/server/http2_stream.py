@@ -39,7 +39,7 @@ class Home(Http2Protocol):
     watched: bool
 
     def admit(self, stream: Http2AppStream, head: Request2) -> Plan | None:
-        """Return the plan of a request; None if the request was answered on its stream, with a refusal say."""
+        """Return the plan of a request; None if it was answered already on its stream, with a refusal for example."""
         raise NotImplementedError
 
     def takes_one_more(self) -> bool:

@@ -11,10 +11,10 @@ from typing import Protocol
 
 
 class Gathering(Protocol):
-    """A connection that gathers its output."""
+    """An HTTP/2 connection, which keeps what it has to send until `flush` is called."""
 
     def flush(self) -> None:
-        """Write the output that was gathered."""
+        """Write all output that the connection keeps, in one write."""
         ...
 
 

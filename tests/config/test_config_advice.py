@@ -315,7 +315,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "methods in small letters": (
         A + "    routes: [{match: {methods: [post]}}]\n",
-        ["4:33: match.methods: warning: methods are case-sensitive (did you mean POST?)"],
+        ["4:33: upstreams.a.routes[0].match.methods: warning: methods are case-sensitive (did you mean POST?)"],
     ),
 }
 

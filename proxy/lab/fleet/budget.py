@@ -24,11 +24,11 @@ class Sliced:
         self._width, self._span, self._keeps_part = width, span, keeps_part
 
     def slice_of(self, at: float) -> int:
-        """The number of the slice of the budget's window that contains the time `at`."""
+        """The number of the slice that contains the time `at` (seconds): slices are numbered from the time 0 on."""
         return math.floor(at / self._width)
 
     def first(self, now: float) -> int:
-        """The number of the first slice that counts."""
+        """The number of the oldest slice whose events still belong to the window that ends at `now`."""
         edge = self.slice_of(now - self._span)
         return edge if self._keeps_part else edge + 1
 

@@ -79,8 +79,10 @@ def _as_they_went(settings: Settings, calls: Sequence[Kept]) -> tuple[bool, list
 
 
 def _compared(calls: Sequence[Kept], before: Sequence[Ending | str], after: Sequence[Ending | str]) -> dict[str, Any]:
-    """Each recorded call with its ends under both policies (`before`, `after`), the newest first, and sums over the
-    calls whose first replay ends as recorded.
+    """Each recorded call with its ends under both policies (`before`, `after`), the newest first, and sums: how
+    many calls were compared, end otherwise, have an unknown end or were left out, and the attempts and the seconds of
+    waiting under both policies. A call is left out if its replay under `before` does not end as it was recorded, or if
+    there is a text, the reason, in place of an end.
     """
     rows, sums = [], dict.fromkeys(("played", "otherwise", "unknown", "left_out"), 0)
     attempts, waited = [0, 0], [0.0, 0.0]

@@ -29,6 +29,6 @@ def intercepts(settings: Settings) -> bool:
 
 
 def needed() -> None:
-    """Raise CaError if the extra is not installed."""
+    """Raise CaError, with the command that installs it, if the extra `intercept` is not installed."""
     if not is_installed("intercept"):
         raise CaError(f"interception needs the package cryptography: {remedy('intercept')}")

@@ -177,7 +177,9 @@ class Request2(RequestHead):
         return value_of(self.fields, name)
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers to send, all but the fields that never are; None if no field is left."""
+        """Return the body's trailers without the fields that are never sent (hop-by-hop ones, say); None if no
+        field is left.
+        """
         return trailers.without(REQUEST_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:

@@ -113,7 +113,9 @@ class Response2(ResponseHead):
         return value_of(self.fields, name)
 
     def trailers_to_forward(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers to forward, all but the fields that never are; None if no field is left."""
+        """Return the body's trailers without the fields that are never forwarded (hop-by-hop ones, say); None if no
+        field is left.
+        """
         return trailers.without(ANSWER_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
