@@ -134,7 +134,7 @@ async def upstreams(
         {
             **_upstream(each, counted.get(each.label, []), registry, room, holding),
             "cooldown": _in_force(logs.cooldowns.in_force(each.label, now)) if held.get(each.label) else None,
-            "weather": weather_view.rows(logs.weather, lanes.get(each.label, ()), now),
+            "weather": weather_view.rows(logs.weather, lanes.get(each.label, ()), now, weather_view.units_of(each)),
         }
         for each in chosen
     )
@@ -189,11 +189,12 @@ async def live(
     broken, keys = await circuits(router, registry, now), await credentials(router, registry, now)
     lanes = weather_view.by_upstream(logs.weather.lanes())
     holding = _Holding(held, limited, broken, keys, lanes)
+    units = {each.label: weather_view.units_of(each) for each in router.upstreams if each.label in lanes}
     return await in_turns(
         replace(
             _live(label, series, room, holding),
             began=_in_force(logs.cooldowns.in_force(label, now)) if held.get(label) else None,
-            weather=weather_view.rows(logs.weather, lanes.get(label, ()), now),
+            weather=weather_view.rows(logs.weather, lanes.get(label, ()), now, units.get(label, {})),
         )
         for label, series in counted.items()
     )

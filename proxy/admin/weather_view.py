@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
@@ -17,6 +18,10 @@ from proxy.transport.clock import monotonic, wall
 
 #: The causes for which calls are held, as redrive_held_calls labels them. The first four are the governor's.
 CAUSES = ("cooling", "ahead", "limit", "outage", "concurrency", "rate")
+#: The words for what a limit of an upstream counts (`LimitField.counts`).
+_UNITS = {"attempts": "requests", "tokens": "tokens", "prompt": "input tokens", "output": "output tokens"}
+#: The units of an upstream that names none of its limits.
+NO_UNITS: Mapping[str, str] = MappingProxyType({})
 Samples = list[tuple[tuple[str, str], float]]
 
 
@@ -90,14 +95,25 @@ def _endpoints(
             yield upstream, named[0].label if len(named) == 1 else "", list(lanes)
 
 
-def rows(log: WeatherLog, lanes: Iterable[LaneWeather], now: float) -> list[dict[str, Any]]:
+def rows(
+    log: WeatherLog, lanes: Iterable[LaneWeather], now: float, units: Mapping[str, str] = NO_UNITS
+) -> list[dict[str, Any]]:
     """The limits and outages of an upstream that hold calls, and the lanes in which its calls are held, for JSON.
-    `log`: where the evidence for each limit and outage is looked up.
+    `log`: where the evidence for each limit and outage is looked up; `units`: what the upstream's own limits count
+    (`units_of`).
     """
-    return [_row(log, lane, now) for lane in lanes if not lane.observed]
+    return [_row(log, lane, now, units) for lane in lanes if not lane.observed]
 
 
-def _row(log: WeatherLog, lane: LaneWeather, now: float) -> dict[str, Any]:
+def units_of(upstream: Upstream) -> dict[str, str]:
+    """What each of an upstream's own limits counts, in words, by the limit's name, as the dialect packs of its policies
+    say it. A limit that is not here is reported in the IETF's fields, and counts requests.
+    """
+    dialects = (dialect for policy in upstream.policies for dialect in policy.classify.dialects)
+    return {limit.name: _UNITS[limit.counts] for dialect in dialects for limit in dialect.limits}
+
+
+def _row(log: WeatherLog, lane: LaneWeather, now: float, units: Mapping[str, str]) -> dict[str, Any]:
     to_wall = wall() - monotonic()
     outage = log.began(lane, "outage_began") if lane.is_out else None
     limit = log.began(lane, "limit_began") if lane.has_limit else None
@@ -107,6 +123,7 @@ def _row(log: WeatherLog, lane: LaneWeather, now: float) -> dict[str, Any]:
         "held_by": lane.by or None,
         "held_calls": lane.held,
         "left": dict(lane.left) or None,
+        "left_units": {name: units.get(name, _UNITS["attempts"]) for name, _ in lane.left} or None,
         "outage": None
         if not lane.is_out
         else {
@@ -148,10 +165,19 @@ def _waits(lane: Mapping[str, Any]) -> str:
     """A sentence about the calls of a lane that wait because answers reported that too little is left of the upstream's
     rate limits. `lane`: a row of `rows`.
     """
-    left = ", ".join(f"{rest:g} of {name}" for name, rest in (lane["left"] or {}).items())
-    said = f"; answers said that {left} is left" if left else ""
+    units = lane.get("left_units") or {}  # none, if an earlier version of redrive made the row
+    left = ", ".join(_left(rest, units.get(name, ""), name) for name, rest in (lane["left"] or {}).items())
+    said = f"; answers said what is left: {left}" if left else ""
     calls = "1 call waits" if lane["held_calls"] == 1 else f"{lane['held_calls']} calls wait"
     return f"{calls} for what is left of the upstream's limits (ahead){said}"
+
+
+def _left(rest: float, unit: str, name: str) -> str:
+    """The rest of one limit in words: `6,000 tokens`, or `0 requests (ratelimit)` where the limit's name says something
+    else than its unit.
+    """
+    amount = f"{int(rest):,} {unit}".rstrip()
+    return amount if unit == name.replace("-", " ") else f"{amount} ({name})"
 
 
 def _sentence(lane: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.admin import weather_view
+from proxy.config.load import load_tree
 from proxy.observe.weather import NO_LIMIT, LaneWeather, added_up, callers, facts, line, weather
 from proxy.observe.weather_log import EACH, FirstAndLast, WeatherLog
 from proxy.retry.caller import ROUTE
@@ -217,3 +218,36 @@ def test_a_row_says_since_when_and_why() -> None:
     (change,) = weather_view.changes(log, "u")
     assert change["event"] == "outage_began"
     assert row["outage"]["why"] in change["says"]
+
+
+def test_what_is_left_is_said_with_its_unit() -> None:
+    lane = LANE._replace(by="ahead", held=3, left=(("input-tokens", 6000.4), ("requests", 0.0), ("per-key", 12.0)))
+    units = {"requests": "requests", "input-tokens": "input tokens"}
+    (row,) = weather_view.rows(WeatherLog(), [lane], 20.0, units)
+    assert row["left_units"] == {"input-tokens": "input tokens", "requests": "requests", "per-key": "requests"}
+    upstream = {
+        "weather": [row],
+        "cooldown_seconds": 0,
+        "circuits": [],
+        "waiting_for_a_place": 0,
+        "held_by": {"rate": 0},
+    }
+    assert weather_view.holding(upstream) == [
+        "3 calls wait for what is left of the upstream's limits (ahead); "
+        "answers said what is left: 6,000 input tokens, 0 requests, 12 requests (per-key)"
+    ]
+    del row["left_units"]  # as an earlier version of redrive has it
+    assert "6,000 (input-tokens)" in weather_view.holding(upstream)[0]
+
+
+def test_units_are_those_that_the_dialect_packs_name() -> None:
+    tree = {"upstreams": {"llm": {"url": "https://llm.example", "dialects": ["http", "anthropic"]}}}
+    settings = load_tree(tree, "redrive.yaml", {}).settings
+    assert settings is not None
+    (upstream,) = settings.router.upstreams
+    assert weather_view.units_of(upstream) == {
+        "requests": "requests",
+        "tokens": "tokens",
+        "input-tokens": "input tokens",
+        "output-tokens": "output tokens",
+    }

@@ -39,8 +39,19 @@ export function weather_in_words(live) {
   return (live.weather ?? []).map(lane_in_words).filter(Boolean);
 }
 
-function lane_in_words({ endpoint, callers, outage, limit, held_calls }) {
-  if (!outage && !limit) return "";
+/** Say what is left of the upstream's own limits for which calls wait, as its answers said; "" if no calls do. */
+function left_in_words({ held_by, left, left_units }) {
+  if (held_by !== "ahead" || !left) return "";
+  const each = Object.entries(left).map(([name, rest]) => {
+    const unit = left_units?.[name] ?? "";
+    return `${count(Math.floor(rest))} ${unit}${unit === name.replaceAll("-", " ") ? "" : ` (${name})`}`;
+  });
+  return `Left of the upstream's own limits: ${each.join(", ")}.`;
+}
+
+function lane_in_words(lane) {
+  const { endpoint, callers, outage, limit, held_calls } = lane;
+  if (!outage && !limit) return left_in_words(lane);
   const where = [endpoint, callers === "everybody" ? "" : endpoint ? `(${callers})` : callers].filter(Boolean).join(" ");
   const lasts = ({ since, seconds: long }) => `since ${new Date(since * 1000).toLocaleTimeString("en-GB")}, for ${plain(seconds(long))}`;
   const what = outage
