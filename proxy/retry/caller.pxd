@@ -19,6 +19,7 @@ cdef class Caller:
     cdef public bint limits
     cdef public bint outages
     cdef public bint retries
+    cdef public bint whole
 
     cpdef bytes credential(self)
     cpdef move(self, fields)

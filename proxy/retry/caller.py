@@ -36,14 +36,15 @@ def is_paths(name: Name) -> bool:
 class Caller:
     """A call, as far as the governor has to know it. `names`: those of its route; `endpoint`: the label of the endpoint
     that it goes to next, "" if the upstream has only one. `cools`, `limits`, `outages`: whether cooldowns, limits and
-    outages may hold it; `ahead`: whether it waits for what is left of the limits that answers report. `retries`: it has
-    made an attempt; `ousted`: the full queue ("limit", or "room" for the waiting room) in which a call of a better
-    priority took its place; `was_probe`: its attempt was the probe of an outage.
+    outages may hold it; `ahead`: whether it waits for what is left of the limits that answers report. `whole`: a delay
+    that an answer to it names holds the calls to all endpoints. `retries`: it has made an attempt; `ousted`: the full
+    queue ("limit", or "room" for the waiting room) in which a call of a better priority took its place; `was_probe`:
+    its attempt was the probe of an outage.
     """
 
     __slots__ = (
         "_credential", "ahead", "cools", "endpoint", "fields", "limits", "names", "ousted", "outages", "request",
-        "retries", "was_probe",
+        "retries", "was_probe", "whole",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -53,7 +54,7 @@ class Caller:
         self.endpoint = ""
         self._credential = b""
         self.ahead = self.cools = self.limits = self.outages = self.retries = False
-        self.was_probe = False
+        self.was_probe = self.whole = False
         self.ousted = ""
 
     @property

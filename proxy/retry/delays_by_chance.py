@@ -21,7 +21,6 @@ from collections import deque
 
 from proxy.retry.chances import tail
 from proxy.retry.short_holds import SHORT, ShortHolds
-from proxy.retry.traffic import Traffic
 
 _NEVER = float("inf")
 
@@ -297,21 +296,21 @@ class DelaysByChance:
         """The attempts a second while a test is under way, or after one which has shown that holding does not pay."""
         return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
 
-    def refused(self, traffic: Traffic, now: float) -> None:
+    def refused(self, ended: int, flying: int, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
-        `traffic` counts the attempts.
+        `ended`, `flying`: how many attempts have ended so far, and are under way.
         """
         if self._first < 0:
-            self._begun, self._first, self._count = now, traffic.ended + traffic.flying, 0
+            self._begun, self._first, self._count = now, ended + flying, 0
             self._latest.clear()
         latest = self._latest
-        latest.append(traffic.ended)
+        latest.append(ended)
         self._count += 1
-        is_most = len(latest) == _REFUSED and traffic.ended - latest[0] + 1 + traffic.flying <= _OF
+        is_most = len(latest) == _REFUSED and ended - latest[0] + 1 + flying <= _OF
         if self._begun == _NEVER:
             self._known_until = -_NEVER if is_most else now + _KNOWN
             return
-        sent = max(1, traffic.ended + traffic.flying - self._first)
+        sent = max(1, ended + flying - self._first)
         if is_most:
             self._end(now)
         elif sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):

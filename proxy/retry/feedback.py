@@ -190,7 +190,7 @@ def report_to_governor(
     governor.failed(flight, caller, ending, flight.since, now, again=again, cools=cools)
     if not cools or not caller.cools or status is None:
         return None
-    name = governor.requests_wait(caller, status, seconds, sent=failure.sent, now=now, whole=rules.of == "upstream")
+    name = governor.requests_wait(caller, status, seconds, sent=failure.sent, now=now, whole=caller.whole)
     if name is not None:
         _report_cooldown(next_attempt, failure, flight, name[1], now)
     return name

@@ -41,11 +41,11 @@ cdef class Governor:
     cpdef dropped(self, attempt, double sent, double now)
     @cython.locals(base=Lane, lanes=Lanes, is_simple=bint, several=bint, usual=double, ratio=double)
     cpdef bint failed_freely(self, attempt, RouteNames names, AttemptEnding ending, double sent, double now) except -1
-    @cython.locals(lanes=Lanes, losses=Losses, names=RouteNames, base=Lane, lane=Lane, lost=str, in_outage=bint, is_plain=bint)
+    @cython.locals(lanes=Lanes, losses=Losses, names=RouteNames, base=Lane, lane=Lane, cooling=Lane, lost=str, in_outage=bint, is_plain=bint)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)
     @cython.locals(usual=double, ratio=double, base=Lane, lane=Lane, looks=bint, learns=bint)
     cpdef _landed(self, attempt, Caller caller, double sent, double now, bint well)
     @cython.locals(limit=Limit, flying=long, usual=double, is_limited=bint, is_quick=bint)
-    cdef _refused(self, object attempt, RouteNames names, Lane lane, AttemptEnding ending, double sent, double now, bint cools)
+    cdef _refused(self, object attempt, RouteNames names, Lane lane, AttemptEnding ending, double sent, double now, Lane cooling)
     @cython.locals(lane=Lane)
     cpdef bint is_probe(self, attempt) except -1

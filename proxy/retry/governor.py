@@ -264,7 +264,7 @@ class Governor:
         elif not self.losses.lost_alone(names, ending, base, now, several):
             return False
         if ending.refused:
-            self._refused(attempt, names, base, ending, sent, now, cools=False)
+            self._refused(attempt, names, base, ending, sent, now, None)
             if base.limit.most < _NEVER:  # a limit begins, and the attempt was under way before it
                 usual = self.usual.of(names.timed)
                 ratio = (now - sent) / usual if usual else 0.0
@@ -297,7 +297,10 @@ class Governor:
             in_outage = lost and (losses.is_lost(names, base) or (lost == "endpoint" and was_never_there(base, now)))
             if not in_outage:
                 lane = base if not ending.throttled else lanes.of((caller.endpoint, caller.credential()))
-                self._refused(attempt, names, lane, ending, sent, now, cools=cools)
+                cooling = None
+                if cools:  # what a delay holds is judged in the lane that it holds
+                    cooling = lane if not caller.whole else lanes.of(("", lane.name[1]))
+                self._refused(attempt, names, lane, ending, sent, now, cooling)
         is_plain = not joined and not ending.well and not self.holds(now) and base.limit.most == _NEVER
         if not is_plain or lanes.limits_credentials():
             self._landed(attempt, caller, sent, now, well=ending.well)
@@ -336,26 +339,26 @@ class Governor:
         ending: AttemptEnding,
         sent: float,
         now: float,
-        cools: bool,
+        cooling: Lane | None,
     ) -> None:
         """Note that an attempt of the route with these names, sent at `sent`, was refused for want of capacity in this
-        lane; `ending` says how. `cools`: its answer asks callers to wait, so that the refusal does not cut the limit as
-        well.
+        lane; `ending` says how. `cooling`: the lane whose calls its answer asks to wait, so that the refusal does not
+        cut the limit as well; None if it asks none.
         """
         limit, flying, is_quick = lane.limit, lane.traffic.flying + 1, ending.quick
         is_limited = limit.most < _NEVER
-        if cools or is_limited:
+        if cooling is not None or is_limited:
             limit.evidence.note(lane.traffic.ended, ending.how)
             if is_quick:
                 usual = self.usual.of(names.timed)
                 is_quick = not usual or now - sent < usual
-        if cools and limit.delays_by_chance(now):
-            if not limit.delay_holds_none(now):
+        if cooling is not None:
+            if not cooling.limit.delays_by_chance(now):
+                cooling.limit.delay_holds(attempt, now)
+                cooling.asked_to_wait(sent, now, quick=is_quick)
                 return
-        elif cools:
-            limit.delay_holds(attempt, now)
-            lane.asked_to_wait(sent, now, quick=is_quick)
-            return
+            if not cooling.limit.delay_holds_none(*self.lanes.attempts_of(cooling), now):
+                return
         lane.lasts = True
         if is_limited:
             lane.refused(sent, now, flying, quick=is_quick, silent=not ending.quick)

@@ -85,6 +85,13 @@ class Lanes:
             traffic = self.traffics[endpoint] = Traffic()
         return traffic
 
+    def attempts_of(self, lane: Lane) -> tuple[int, int]:
+        """The numbers of attempts that have ended, and that are under way, to this lane's endpoint; to all endpoints if
+        it is a lane for all of them.
+        """
+        counted = [lane.traffic] if lane.traffic is not self.traffic else self.traffics.values()
+        return sum([each.ended for each in counted]), sum([each.flying for each in counted])
+
     def of(self, name: Name) -> Lane:
         """The lane with this name, which is made if it is new; if there are too many lanes, another is forgotten for
         it.

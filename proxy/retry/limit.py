@@ -201,14 +201,15 @@ class Limit:
             self.evidence.by_chance = DelaysByChance()
         self.evidence.by_chance.refused_held(attempt, now)
 
-    def delay_holds_none(self, now: float) -> bool:
+    def delay_holds_none(self, ended: int, flying: int, now: float) -> bool:
         """Note that an attempt was refused by an answer that names a delay, where a delay holds only its own call.
-        Returns whether the refusal counts for the limit.
+        `ended`, `flying`: how many attempts have ended so far, and are under way. Returns whether the refusal counts
+        for the limit.
         """
         by_chance = self.evidence.by_chance
         assert by_chance is not None
         was_known = by_chance.is_known(now)
-        by_chance.refused(self.evidence.traffic, now)
+        by_chance.refused(ended, flying, now)
         if by_chance.is_known(now) and not was_known:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         return was_known

@@ -127,6 +127,7 @@ class NextAttempt:
                 caller.limits = policy.limit is not None
                 caller.outages = policy.outage == "hold"
             caller.ahead = self._may_wait_ahead()
+            caller.whole = policy.pushback.of == "upstream"
         caller.cools = self.cools
         return caller
 

@@ -63,7 +63,7 @@ def play(test: DelaysByChance, refused: Sequence[bool], every: float = 0.1, now:
         traffic.flying -= 1
         traffic.ended += 1
         if is_refused and test.holds_none(now):
-            test.refused(traffic, now)
+            test.refused(traffic.ended, traffic.flying, now)
     return now
 
 
@@ -182,7 +182,7 @@ def test_chance_is_known_once_clearly_more_are_served_and_as_many_refused() -> N
 def test_a_refusal_renews_what_is_known() -> None:
     test = begun()
     now = play(test, [False, True, False] * 10)
-    test.refused(Traffic(), now + 100.0)
+    test.refused(0, 0, now + 100.0)
     assert test.is_known(now + 200.0)
 
 
