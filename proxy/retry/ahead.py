@@ -4,7 +4,6 @@ limit (contract, section 16, "Ahead").
 Each answer reports what is left of some limits (`proxy.retry.limit_fields`). Such a report is about one endpoint and
 one credential, and as old as the request that it answers: what attempts sent since then cost is taken off. A call that
 would not fit waits, in a lane of the governor's like any other, until it does. A report alone never refuses a call.
-
 """
 
 from __future__ import annotations
@@ -35,15 +34,14 @@ Whose = tuple[str, bytes]
 
 class AheadLane(Lane):
     """The calls of one worker that wait until they fit into what is left of their upstream's limits. When they fit,
-    they are sent by a slow start, as after a cooldown.
+    they are sent: by a slow start, as after a cooldown, where it is not known how the limits come back.
     """
 
     is_ahead = True
-    __slots__ = ("_account", "_before", "_reset_at")
+    __slots__ = ("_account", "_reset_at")
 
     def __init__(self, traffic: Traffic, account: Account, name: Whose) -> None:
         super().__init__(traffic)
-        self._before = 1.0  # the places that there were when the slow start began again
         self._reset_at = _NEVER  # when the limit is whole for which the first call in the queue waits
         self.name = name
         self._account = account
@@ -61,7 +59,7 @@ class AheadLane(Lane):
             self.queue.join(waiter, now)
             if app_of(waiter) is not None:
                 self.queue.arrange(False, now, None)
-        if not self.limit.is_on:
+        if not self.limit.is_on and not self._account.is_sure(now):
             self.limit.return_slowly(now)
         self.release(now, asking=waiter)
         if waiter in self.due.admitted:
@@ -92,21 +90,18 @@ class AheadLane(Lane):
         while self.queue:
             self._admit(next(iter(self.queue)), now, None)
 
-    def confirmed(self) -> None:
-        """Go on with half of the places that there were before, at least: an answer says that the limit is whole."""
-        if self.limit.is_on and self._before > 1:
-            self.limit.most, self._before = max(self.limit.most, self._before // 2), 1.0
-
     def return_slowly(self, now: float) -> None:
         """Begin the slow start again: with one call, whose answer says what is left."""
-        self._before = max(self._before, self.limit.most) if self.limit.is_on else 1.0
         self.limit.return_slowly(now)
         self.places.forget()
 
     def _release(self, now: float, asking: Waiter | None) -> None:
-        if now >= self._reset_at:
-            self.return_slowly(now)
-        free = self.free(now)
+        if self._account.is_sure(now):
+            free = _NEVER
+        else:
+            if now >= self._reset_at:
+                self.return_slowly(now)
+            free = self.free(now)
         while self.queue and free >= 1:
             first = next(iter(self.queue))
             if self._wait(first, now) > 0:
@@ -224,10 +219,14 @@ class Ahead:
             if account.is_old(each.name, spent[0], now):
                 continue
             believed = not well or account.trust.takes(
-                each, spent[UNIT_INDEX[each.counts]], since, now, explained=account.explains(each, spent)
+                each,
+                spent[UNIT_INDEX[each.counts]],
+                since,
+                now,
+                explained=account.explains(each, spent),
+                predicted=account.predicts(each.name, now),
             )
-            if account.heard(each, spent, now, took=now - since, tested=not believed):
-                lane.confirmed()
+            account.heard(each, spent, now, took=now - since, tested=not believed)
             if not believed:
                 lane.return_slowly(now)
             self._known[whose, each.name] = None
@@ -243,13 +242,13 @@ class Ahead:
         elif lane.queue:
             lane.release(now)
 
-    def forget(self, whose: Whose, since: float, now: float) -> None:
+    def forget(self, whose: Whose, since: float, now: float, delay: float = 0.0) -> None:
         """Forget the limits of the endpoint and credential in `whose`, because the upstream itself said how long to
-        wait, in its answer to an attempt that was sent at `since`.
+        wait (`delay`, in seconds), in its answer to an attempt that was sent at `since`.
         """
         account = self._accounts.get(whose)
         if account is not None:
-            account.refused(since, now)
+            account.refused(since, now, delay)
         lane = self._lanes.get(whose)
         if lane is not None:
             lane.release(now)

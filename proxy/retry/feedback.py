@@ -65,7 +65,7 @@ def report_failure(
         if failure.pushback.delay is None:
             report_limits(next_attempt, flight, call.reply, now)
         else:
-            ahead.forget(flight.note.whose, flight.since, now)
+            ahead.forget(flight.note.whose, flight.since, now, failure.pushback.delay)
     bucket = next_attempt.bucket
     if bucket is not None and bucket.charges_failures and (on or failure.pushback.stop):
         bucket.failed(now)

@@ -1,18 +1,7 @@
 """The account of one endpoint and credential: what its attempts cost, and what its answers say is left of the
-upstream's limits (contract, section 16, "Ahead").
+upstream's limits (contract, section 16, "Ahead"). How these come back, `proxy.retry.limit_refill` finds out.
 
 A report is as old as the request that it answers: what attempts sent since then cost is taken off.
-
-Theory of the refill. Some providers refill a limit continuously, others at the end of a window. If answers name the
-window, the limit is taken to refill evenly over it (contract). If they name only the time until the limit is full, that
-time tells which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
-depend on it. So two reports whose used amounts differ by half tell the rate; until then nothing is added before the
-reset.
-
-Theory of the reset. From its reset on, a limit counts as full, less what was sent since, until an answer reports more:
-otherwise all waiting calls would be sent before the first answer comes. If that answer shows that only a part came back
-(as from a sliding window that names the time of its next part), after each later reset a single attempt finds out how
-much there is. If an answer reports nothing of the limit, the limit no longer counts as full.
 
 Law: an attempt's price is taken off every report of an attempt that was sent before it, once.
 """
@@ -23,21 +12,24 @@ from collections import deque
 from dataclasses import replace
 
 from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.limit_refill import EXPLAINED, SECOND, Refill
 from proxy.retry.report_trust import ReportTrust
 from proxy.retry.token_estimate import ONE, UNIT_INDEX, Price
 
 _NEVER = float("inf")
 
-#: By how much the use of a limit has to change between two reports that tell how it refills, and how much the rates
-#: that both say may differ.
-_MORE_USED, _ALIKE = 1.5, 1.1
-#: A limit that is whole again at its reset has at least this part of what is expected.
-_PART = 0.5
-#: The part of a limit below which little is left of it; the part of it that is back, at least, when all came back; and
-#: the part of its use that this process has to have made, so that the use is explained.
-_LOW, _MOST, _EXPLAINED = 0.25, 0.9, 0.75
+#: The part of a limit that is so little that a refusal shows it to be nothing.
+_LITTLE = 0.2
+#: A window is too long if this process has sent more within it than these say of what is used: a factor, and some more.
+_TOO_MUCH, _FEW = 1.25, 3.0
+#: Seconds by which a time that is named in milliseconds may be too early.
+_MILLISECOND = 0.001
+#: Seconds after a reset until more than one attempt is sent: a time that is rounded may be too early.
+_LATER = 0.01
 #: The parts of a period for which sendings are remembered together.
 _SLICES = 64
+#: The sendings that are remembered before an answer reports a limit.
+_FIRST = 256
 #: Seconds of waiting that are worth a test of what is reported.
 _WORTH_A_TEST = 0.5
 #: A shortfall that is only the rounding of sums counts as none.
@@ -46,32 +38,24 @@ _ROUNDING = 1e-6
 
 class _Report:
     """The latest report of one limit. `reported`: the limit as the answer reported it. `spent`: what had been spent of
-    the limit in all when the attempt that this report answers had been sent; `order`: the number of that attempt; `at`:
-    when the report came; `until`: when the limit is full again; `rate`: what is added each second, 0 if that is not
-    known. `is_assumed`: no answer made this report: it was made up at the limit's reset, and says that the limit is
-    full. `is_tested`: one attempt finds out whether the report is right.
+    the limit in all when the attempt that this report answers had been sent, at `since`; `order`: the number of that
+    attempt; `until`: when the limit is full again; `rate`: what is added each second, 0 if that is not known.
+    `is_assumed`: no answer made this report: it was made up at the limit's reset, and says how much is expected to be
+    left. `is_tested`: one attempt finds out whether the report is right.
     """
 
-    __slots__ = ("at", "is_assumed", "is_tested", "order", "rate", "reported", "spent", "until")
+    __slots__ = ("is_assumed", "is_tested", "order", "rate", "reported", "since", "spent", "until")
 
     def __init__(
-        self,
-        reported: ReportedLimit,
-        spent: float,
-        order: float,
-        at: float,
-        rate: float,
-        *,
-        assumed: bool = False,
-        tested: bool = False,
+        self, reported: ReportedLimit, sent: Price, since: float, until: float, rate: float, *, assumed: bool = False
     ) -> None:
         self.reported = reported
         self.is_assumed = assumed
-        self.is_tested = tested
-        self.spent = spent
-        self.order = order
-        self.at = at
-        self.until = at + reported.reset
+        self.is_tested = False
+        self.spent = sent[UNIT_INDEX[reported.counts]]
+        self.order = sent[0]
+        self.since = since
+        self.until = until
         self.rate = rate
 
     @property
@@ -79,77 +63,24 @@ class _Report:
         """The index of the unit that the limit counts in a price, which has one number for each unit (`price_of`)."""
         return UNIT_INDEX[self.reported.counts]
 
-    def left(self, spent: float, now: float) -> float:
-        """The rest of the limit at `now`; below zero if more was sent since the report than was left. `spent`: what has
-        been spent of the limit in all.
-        """
-        most = _NEVER if self.reported.limit is None else self.reported.limit
-        return min(most, self.reported.remaining + self.rate * (now - self.at)) - (spent - self.spent)
-
     def needs(self, price: Price) -> float:
         """The amount that an attempt with this price needs to begin: its price, or the whole limit if that is less."""
         price_here = price[self.unit_index]
         return price_here if self.reported.limit is None else min(price_here, self.reported.limit)
 
 
-class _Refill:
-    """Finds out how one limit refills if its reports do not name a window. `rate`: what is added each second; 0 until
-    it is known. `period`: the longest time (seconds) that a report named until the limit is full. `in_part`: after a
-    reset only a part of the limit had come back, as with a sliding window that names the time at which its next part
-    comes back. `took`: the longest time (seconds) that an answer with a report took. `base`: what
-    had been spent of the limit in all when it was full last; `was_low`: little was left of it at the last reset.
-    `is_own`: at a reset all of the limit came back, and since then no report says that another process uses it.
-    """
-
-    __slots__ = ("_used", "_whole_in", "base", "base_before", "in_part", "is_own", "period", "rate", "took", "was_low")
-
-    def __init__(self) -> None:
-        self.rate = self.period = self.took = 0.0
-        self.base = self.base_before = 1.0
-        self.in_part = self.is_own = self.was_low = False
-        self._used = self._whole_in = 0.0  # of the report that others are compared with
-
-    def renewed(self, left: float, limit: float, spent: float) -> None:
-        """Note that the reset has come, when `left` was left of the limit, and `spent` had been spent in all."""
-        self.was_low = left < _LOW * limit
-        if not self.in_part:
-            self.base_before, self.base = self.base, spent
-
-    def came_back(self, remaining: float, expected: float) -> None:
-        """Note what an answer says is left after a reset (`remaining`), where `expected` would be left if all had come
-        back.
-        """
-        if remaining < _PART * expected:
-            self.in_part, self.is_own, self.base = True, False, self.base_before
-        elif remaining >= _MOST * expected:
-            self.in_part, self.is_own = False, self.is_own or self.was_low
-
-    def learn(self, reported: ReportedLimit) -> None:
-        """Learn how fast the limit refills from another report of it, `reported`, which does not name a window. If this
-        report and the one before it agree on a speed, `rate` is set to it (units a second); if they do not, to 0.
-        """
-        if reported.limit is None or reported.remaining >= reported.limit:
-            return
-        used, whole_in = reported.limit - reported.remaining, reported.reset
-        if self._used and max(used, self._used) < _MORE_USED * min(used, self._used):
-            return
-        if self._used:
-            rate, before = used / whole_in, self._used / self._whole_in
-            self.rate = rate if max(rate, before) <= _ALIKE * min(rate, before) else 0.0
-        self._used, self._whole_in = used, whole_in
-
-
 class Account:
     """The attempts of one endpoint and credential, and the limits that their answers report."""
 
-    __slots__ = ("_refills", "_sent", "_spent", "refused_since", "reports", "succeeded", "trust")
+    __slots__ = ("_began", "_refills", "_sent", "_spent", "refused_since", "reports", "succeeded", "trust")
 
     def __init__(self) -> None:
         self._spent = list(ONE)
         self._sent: deque[tuple[float, float, Price]] = deque(
             [(-_NEVER, -_NEVER, ONE)]
         )  # slices: first, last, sum so far
-        self._refills: dict[str, _Refill] = {}
+        self._began = _NEVER  # when the first attempt was sent
+        self._refills: dict[str, Refill] = {}
         self.reports: dict[str, _Report] = {}
         self.trust = ReportTrust()
         self.refused_since = -_NEVER  # when the last attempt was sent whose refusal named a delay
@@ -158,24 +89,37 @@ class Account:
     def sent(self, price: Price, now: float) -> Price:
         """Note that an attempt with this price is sent. Returns the sum of all prices so far, this one included."""
         self.renew(now)
+        self._began = min(self._began, now)
         for place, each in enumerate(price):
             self._spent[place] += each
-        attempts, tokens, prompt, output = self._spent
-        spent = attempts, tokens, prompt, output
+        spent = self._sum()
         self._remember(spent, now)
         return spent
 
+    def _sum(self) -> Price:
+        attempts, tokens, prompt, output = self._spent
+        return attempts, tokens, prompt, output
+
     def _remember(self, spent: Price, now: float) -> None:
-        """Remember what had been spent in all by now, for as long as the longest period of a limit; of what was spent
-        before, only the sum is kept.
+        """Remember what had been spent in all by now, for as long as the longest window of a limit, and the time that
+        answers take; of what was spent before, only the sum is kept.
         """
-        longest = max((each.period + each.took for each in self._refills.values()), default=0.0)
+        longest = max((each.window + each.took for each in self._refills.values()), default=0.0)
         slices, begun = self._sent, now
         if now - slices[-1][0] < longest / _SLICES:
             begun = slices.pop()[0]
         slices.append((begun, now, spent))
-        while len(slices) > 1 and slices[1][1] <= now - longest:
+        while len(slices) > 1 and (slices[1][1] <= now - longest if self._refills else len(slices) > _FIRST):
             slices.popleft()
+
+    def _spent_by(self, at: float, place: int, *, most: bool = False) -> float:
+        """The amount that had been spent in all by the time `at`, of the unit with the index `place`: at least or, with
+        `most`, at most, where sendings before and after that time are remembered together.
+        """
+        for begun, last, spent in reversed(self._sent):
+            if (begun if most else last) <= at:
+                return spent[place]
+        return self._sent[0][2][place]
 
     def is_old(self, name: str, order: float, now: float) -> bool:
         """Whether a report of the limit `name`, in the answer to the `order`th attempt, is outdated: an attempt that
@@ -188,46 +132,90 @@ class Account:
 
     def heard(
         self, reported: ReportedLimit, sent: Price, now: float, *, took: float = 0.0, tested: bool = False
-    ) -> bool:
+    ) -> None:
         """Take in the report that an answer made of a limit (`reported`). `sent`: the sum of the prices of all attempts
         up to and with the answer's, as `Account.sent` returned it; `took`: how long the answer took, in seconds.
-        `tested`: one attempt, sent as if the report had not come, is to find out whether it is right. Returns whether
-        this is the first report since the limit's reset.
+        `tested`: one attempt, sent as if the report had not come, is to find out whether it is right.
         """
-        if tested:
-            attempts, tokens, prompt, output = self._spent
-            sent = attempts, tokens, prompt, output
+        sent, since = (self._sum(), now) if tested else (sent, now - took)
         before = self.reports.get(reported.name)
-        refill = self._refills.setdefault(reported.name, _Refill())
-        refill.period, refill.took = max(refill.period, reported.reset), max(refill.took, took)
+        refill = self._refills.setdefault(reported.name, Refill())
+        refill.learn_window(reported, took)
         if before is not None and before.is_assumed and reported.limit is not None:
-            refill.came_back(reported.remaining, reported.limit - (sent[UNIT_INDEX[reported.counts]] - before.spent))
-        if (
-            reported.limit is not None
-            and reported.remaining < self._not_used(reported, refill, now) - (1 - _MOST) * reported.limit
-        ):
-            refill.is_own = False
+            used = refill.scale * (sent[UNIT_INDEX[reported.counts]] - before.spent)
+            refill.came_back(reported.remaining, before.reported.remaining - used, now)
+        refill.moves(since, now + reported.reset)
         if reported.window and reported.limit is not None:
             rate = reported.limit / reported.window
         else:
             refill.learn(reported)
             rate = refill.rate
-        self.reports[reported.name] = _Report(
-            reported, sent[UNIT_INDEX[reported.counts]], sent[0], now, rate, tested=tested
-        )
-        return before is not None and before.is_assumed and not refill.in_part
+        later = 0.0 if reported.reset % 1 == 0 else _MILLISECOND
+        report = _Report(reported, sent, since, now + reported.reset + later, rate)
+        report.is_tested = tested
+        self.reports[reported.name] = report
+        own, used = self._estimated(report), _NEVER if reported.limit is None else reported.limit - reported.remaining
+        refill.fits = reported.counts != "attempts" or own <= _TOO_MUCH * used + _FEW
+        if reported.limit is not None:
+            if reported.counts != "attempts":
+                refill.learn_scale(used, own, reported.limit)
+            refill.learn_others(used - self._own(report), reported.remaining, reported.limit, now)
+        refill.others = self._of_others(report)
 
     def renew(self, now: float) -> None:
-        """Count each limit whose reset has passed as full from its reset on, if its size is known."""
+        """Count each limit whose reset has passed as full from its reset on, if its size is known: less what others had
+        used of it at its last reset and, if the limit slides, what was sent within its window.
+        """
         for name, each in self.reports.items():
-            refill, spent = self._refills[name], self._spent[each.unit_index]
-            if each.until > now or each.is_assumed or each.reported.limit is None:
+            refill, limit = self._refills[name], each.reported.limit
+            if each.until > now or each.is_assumed or limit is None:
                 continue
-            rest = max(0.0, each.left(spent, each.until))
-            refill.renewed(rest, each.reported.limit, spent)
-            left = rest if refill.in_part else each.reported.limit
-            reported = replace(each.reported, remaining=left, reset=refill.period)
-            self.reports[name] = _Report(reported, spent, self._spent[0], each.until, each.rate, assumed=True)
+            if self.predicts(name, now):
+                each.until += refill.window
+                continue
+            place = each.unit_index
+            left = limit - refill.others
+            if refill.in_part and not refill.slides:
+                left = self.left_of(each, each.until)
+            elif refill.slides:
+                left -= refill.scale * (self._spent[place] - self._spent_by(each.until - refill.window, place))
+            if not (refill.slides or refill.in_part):
+                refill.base = self._spent[place]
+            reported = replace(each.reported, remaining=max(0.0, left), reset=refill.window)
+            until = each.until + refill.window
+            self.reports[name] = _Report(reported, self._sum(), each.until, until, each.rate, assumed=True)
+
+    def _of_others(self, report: _Report) -> float:
+        """The part of a limit that others have used by this report; 0 if it is not known how much this process has
+        used, because it began later than the limit's window.
+        """
+        refill = self._refills[report.reported.name]
+        begun = (report.since if refill.slides else report.until) - refill.window
+        return 0.0 if begun <= self._began else max(0.0, refill.unexplained)
+
+    def _own(self, report: _Report) -> float:
+        """The part of a limit that this process had used when the report's attempt had been sent, as `_estimated`, but
+        by what attempts cost of their estimates.
+        """
+        return self._refills[report.reported.name].scale * self._estimated(report)
+
+    def _estimated(self, report: _Report) -> float:
+        """The part of a limit that this process had used when the report's attempt had been sent: within the window
+        before, if the limit slides, else since its last reset.
+        """
+        refill = self._refills[report.reported.name]
+        if not refill.slides:
+            return report.spent - refill.base
+        return report.spent - self._spent_by(report.since - refill.window, report.unit_index)
+
+    def predicts(self, name: str, now: float) -> bool:
+        """Whether it is known when the limit `name` comes back bit by bit, so that an attempt which is sent when
+        nothing was left by the last report disproves nothing: it slides, and others use little of it.
+        """
+        refill = self._refills.get(name)
+        if refill is None or not (refill.slides and refill.fits) or now < refill.shared_until:
+            return False
+        return now - self._began >= refill.window  # before that, nothing that was sent has shown how long the window is
 
     def explains(self, reported: ReportedLimit, sent: Price) -> bool:
         """Whether attempts of this process have used most of what is used of a limit, as an answer reports it
@@ -236,39 +224,60 @@ class Account:
         """
         refill = self._refills.get(reported.name)
         base = 1.0 if refill is None else refill.base
-        return reported.limit is not None and sent[UNIT_INDEX[reported.counts]] - base >= _EXPLAINED * (
+        return reported.limit is not None and sent[UNIT_INDEX[reported.counts]] - base >= EXPLAINED * (
             reported.limit - reported.remaining
         )
 
-    def refused(self, since: float, now: float) -> None:
-        """Note that an attempt sent at `since` was refused for want of a limit: forget what is left of all. What the
-        answers to attempts report that were sent before is older.
+    def refused(self, since: float, now: float, delay: float = 0.0) -> None:
+        """Note that an attempt sent at `since` was refused for want of a limit, in an answer that asks to wait for
+        `delay` seconds. That counts more than what is known of limits, which is forgotten, but for those that are full
+        by then, and those that slide: nothing is left of such a limit, if little was.
         """
         self.refused_since = max(self.refused_since, since)
         self.trust.refused(since, now)
-        self.reports.clear()
-        for each in self._refills.values():
-            each.is_own = False
+        self.renew(now)
+        kept = {}
+        for name, each in self.reports.items():
+            limit = each.reported.limit
+            if limit is None or each.rate:
+                continue
+            if self.predicts(name, now):
+                if self.left_of(each, now) <= _LITTLE * limit:
+                    each = _Report(replace(each.reported, remaining=0.0), self._sum(), now, each.until, 0.0)
+                kept[name] = each
+            elif each.until <= now + delay + SECOND:
+                each.until = min(each.until, now + delay)
+                kept[name] = each
+        self.reports = kept
 
-    def _not_used(self, reported: ReportedLimit, refill: _Refill, now: float) -> float:
-        """The part of a limit that this process has not sent within its longest period, up to now."""
-        if reported.limit is None:
-            return 0.0
-        place, since = UNIT_INDEX[reported.counts], now - refill.period - refill.took
-        before = next((each[2] for each in reversed(self._sent) if each[1] <= since), self._sent[0][2])
-        return reported.limit - (self._spent[place] - before[place])
+    def left_of(self, report: _Report, now: float) -> float:
+        """The rest of the limit of this report at `now`; below zero if more was sent since than was left."""
+        reported, place = report.reported, report.unit_index
+        refill = self._refills[reported.name]
+        back = report.rate * (now - report.since)
+        if report.rate:
+            back /= refill.scale
+        elif refill.slides and refill.fits:
+            since = report.since - refill.window
+            back = max(
+                0.0, self._spent_by(now - _LATER - refill.window, place) - self._spent_by(since, place, most=True)
+            )
+        most = _NEVER if reported.limit is None else reported.limit
+        return min(most, reported.remaining + refill.scale * back) - refill.scale * (self._spent[place] - report.spent)
 
-    def _comes_back(self, report: _Report, needed: float, now: float) -> float:
-        """The seconds until this process has sent so little of a limit of its own within the longest period that
-        `needed` is left of it; infinity if that can't be known.
+    def _comes_back(self, report: _Report, short: float, now: float) -> float:
+        """The seconds until `short` more is left of a limit that slides than now, because what was sent is older than
+        its window; infinity if that can't be known.
         """
         refill, place = self._refills[report.reported.name], report.unit_index
-        if not refill.is_own or report.reported.limit is None:
+        if not (refill.slides and refill.fits):
             return _NEVER
-        gone = self._spent[place] + needed - report.reported.limit
+        now_gone = self._spent_by(now - _LATER - refill.window, place)
+        short /= refill.scale
+        gone = max(now_gone, self._spent_by(report.since - refill.window, place, most=True)) + short
         for _, last, spent in self._sent:
             if spent[place] >= gone - _ROUNDING:
-                return max(0.0, last + refill.period + refill.took - now)
+                return max(0.0, last + refill.window + _LATER - now)
         return _NEVER
 
     def assumed(self, order: float) -> list[str]:
@@ -276,6 +285,16 @@ class Account:
         has passed, though no answer has reported it.
         """
         return [name for name, each in self.reports.items() if each.is_assumed and each.order < order]
+
+    def is_sure(self, now: float) -> bool:
+        """Whether it is known how all limits come back, so that calls which fit need not be sent one by one. After the
+        reset of a limit without a size nothing is known.
+        """
+        known = all(
+            (each.rate or self._refills[each.reported.name].is_proven) and not each.is_tested
+            for each in self._in_force(now)
+        )
+        return known and not any(each.reported.limit is None for each in self.reports.values())
 
     def resets(self, at: float) -> bool:
         """Whether any of the reported limits is full again at the time `at` (give or take a rounding error)."""
@@ -297,9 +316,7 @@ class Account:
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
         """The rest of each limit that is known, with the limit's name; never below zero."""
-        return tuple(
-            (each.reported.name, max(0.0, each.left(self._spent[each.unit_index], now))) for each in self._in_force(now)
-        )
+        return tuple((each.reported.name, max(0.0, self.left_of(each, now))) for each in self._in_force(now))
 
     def wait(self, price: Price, now: float, promised: Price = (0.0, 0.0, 0.0, 0.0)) -> float:
         """The seconds until an attempt with this price fits into all limits; 0 if it fits now. `promised`: the prices
@@ -316,32 +333,41 @@ class Account:
             each
             for each in self._in_force(now)
             if wait >= _WORTH_A_TEST
-            and (each.until - now > most or not self._is_own_use(each))
+            and (self._is_too_far(each, wait, most, now) or not self._is_own_use(each, now))
             and not each.is_tested
             and self.trust.tests(each.reported.name, now)
         ]
         for each in tested:
             each.is_tested, each.order = True, self._spent[0]
-            if each.reported.counts == "attempts" and each.left(self._spent[each.unit_index], now) < 1:
-                self.trust.test_begins(each.reported, each.spent, each.at, now)
+            if each.reported.counts == "attempts" and self.left_of(each, now) < 1:
+                self.trust.test_begins(each.reported, each.spent, each.since, now)
         return bool(tested)
 
-    def _is_own_use(self, report: _Report) -> bool:
+    def _is_too_far(self, report: _Report, wait: float, most: float, now: float) -> bool:
+        """Whether the limit of this report comes back in more than `most` seconds; `wait`: a call waits so long."""
+        return (wait if self.predicts(report.reported.name, now) else report.until - now) > most
+
+    def _is_own_use(self, report: _Report, now: float) -> bool:
         """Whether this process has used most of what this report says is used."""
-        reported, base = report.reported, self._refills[report.reported.name].base
-        return reported.limit is not None and report.spent - base >= _EXPLAINED * (reported.limit - reported.remaining)
+        reported = report.reported
+        if self.predicts(reported.name, now):
+            return True
+        return reported.limit is not None and self._own(report) >= EXPLAINED * (reported.limit - reported.remaining)
 
     def _wait_for(self, report: _Report, price: Price, promised: Price, now: float) -> float:
         place = report.unit_index
         if not price[place]:
             return 0.0
-        short = report.needs(price) - (report.left(self._spent[place], now) - promised[place])
+        short = report.needs(price) - (
+            self.left_of(report, now) - self._refills[report.reported.name].scale * promised[place]
+        )
         if short <= _ROUNDING:
-            return 0.0
+            is_second = report.is_assumed and (promised[0] > 0 or report.order < self._spent[0])
+            return max(0.0, report.since + _LATER - now) if is_second else 0.0
         if (report.is_assumed or report.is_tested) and report.order == self._spent[0] and not promised[0]:
             return 0.0  # something came back, or is left, and only an answer says how much
         by_rate = short / report.rate if report.rate else _NEVER
-        return min(report.until - now, by_rate, self._comes_back(report, report.needs(price) + promised[place], now))
+        return min(report.until - now, by_rate, self._comes_back(report, short, now))
 
     def _in_force(self, now: float) -> list[_Report]:
         """The reports that count now: those whose limit's reset is still ahead and which are not known to be wrong."""
@@ -349,4 +375,10 @@ class Account:
             return []
         self.renew(now)
         trust = self.trust
-        return [each for name, each in self.reports.items() if now < each.until and trust.is_believed(name, now)]
+        return [
+            each
+            for name, each in self.reports.items()
+            if now < each.until
+            and trust.is_believed(name, now)
+            and not self._refills[name].is_too_late(each.reported, now)
+        ]

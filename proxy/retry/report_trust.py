@@ -147,10 +147,19 @@ class ReportTrust:
                 trust.proven_until = now + LASTS
                 trust.tested, trust.row = False, 0
 
-    def takes(self, reported: ReportedLimit, spent: float, since: float, now: float, *, explained: bool = True) -> bool:
+    def takes(
+        self,
+        reported: ReportedLimit,
+        spent: float,
+        since: float,
+        now: float,
+        *,
+        explained: bool = True,
+        predicted: bool = False,
+    ) -> bool:
         """Whether to believe `reported`, which is in the answer to an attempt that succeeded and was sent at `since`.
         `spent`: what had been spent of the limit in all when that attempt was sent; `explained`: this process has used
-        the most of what the report says is used.
+        the most of what the report says is used; `predicted`: it is known when the limit comes back bit by bit.
         """
         trust = self._limits.get(reported.name)
         if trust is None:
@@ -163,6 +172,9 @@ class ReportTrust:
             trust.doubted_until = now + LASTS
         self._climbs(trust, reported, spent)
         self._stands(trust, reported, now)
+        if predicted:
+            trust.empty, trust.row, trust.tested = None, 0, False
+            return True
         before = trust.empty
         is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
         if before is not None and since >= trust.came:

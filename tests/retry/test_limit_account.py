@@ -159,12 +159,10 @@ def test_where_a_part_comes_back_one_attempt_finds_out_how_much() -> None:
     assert account.wait(ONE, 4) == 0
 
 
-def test_where_half_or_more_of_it_came_back_a_limit_counts_as_whole_at_its_next_reset() -> None:
+def test_where_others_use_a_part_it_counts_as_theirs_after_the_next_reset() -> None:
     account = told(said(0, 10, 2))
-    told(said(4.5, 10, 2), account=account, at=2)  # of the nine that the attempt left
-    assert left(account, 4) == 10
-    told(said(4, 10, 2), account=account, at=4)
-    assert left(account, 6) == 4  # it did not, this time, and what was left of it is
+    told(said(4.5, 10, 2), account=account, at=2)  # of the nine that the attempt left: others have used the rest
+    assert left(account, 4) == 5.5
 
 
 def test_what_is_forgotten_and_what_stays() -> None:
@@ -202,10 +200,10 @@ def test_a_limit_that_only_this_process_uses_comes_back_as_what_was_sent_is_olde
     whole_again(account)
     for number in range(9):
         account.heard(said(8 - number), account.sent(ONE, 12 + number), 12 + number)
-    assert account.wait(ONE, 20) == 1  # what was sent at 11 counts until 21
-    assert account.wait(ONE, 20, promised=ONE) == 2
-    account.heard(said(0), account.sent(ONE, 21), 21)
-    assert account.wait(ONE, 21) == 1
+    assert account.wait(ONE, 20) == pytest.approx(1.01)  # what was sent at 11 counts until 21
+    assert account.wait(ONE, 20, promised=ONE) == pytest.approx(2.01)
+    account.heard(said(0), account.sent(ONE, 21.1), 21.1)
+    assert account.wait(ONE, 21.1) == pytest.approx(0.91)
 
 
 def test_what_was_sent_at_short_intervals_comes_back_little_by_little_too() -> None:
@@ -222,34 +220,91 @@ def test_what_was_sent_at_short_intervals_comes_back_little_by_little_too() -> N
     assert len(account._sent) < 50  # at any pace they are not many
 
 
-def test_a_limit_that_was_never_seen_to_come_back_whole_is_waited_for() -> None:
+def test_a_reset_that_attempts_put_off_is_that_of_a_sliding_window() -> None:
+    """Each attempt's price comes back when the attempt is as old as the window."""
     account = Account()
     for number in range(10):
         account.heard(said(9 - number), account.sent(ONE, number), number)
-    assert account.wait(ONE, 9) == 10
+    assert account.wait(ONE, 9) == pytest.approx(1.01)
 
 
-def test_a_limit_that_others_use_too_is_waited_for() -> None:
+def test_a_reset_that_stays_is_the_end_of_a_window() -> None:
     account = Account()
-    whole_again(account)
-    account.heard(said(3), account.sent(ONE, 12), 12)
-    account.heard(said(0), account.sent(ONE, 13), 13)
-    assert account.wait(ONE, 20) == 3
+    for number in range(10):
+        account.heard(said(9 - number, reset=20 - number), account.sent(ONE, number), number)
+    assert account.is_sure(9)
+    assert account.wait(ONE, 9) == 11
+    assert left(account, 20) == 10
+    account.sent(ONE, 20)
+    assert 0 < account.wait(ONE, 20.001) < 0.01, "its time may be rounded"
+    assert account.wait(ONE, 20.02) == 0
 
 
-def test_a_refusal_ends_what_is_thought_of_a_limits_use() -> None:
+def test_of_a_limit_that_others_use_too_a_process_expects_its_own_part_after_the_reset() -> None:
     account = Account()
-    whole_again(account)
-    account.refused(11, 12)
+    account.heard(said(9, reset=2), account.sent(ONE, 0), 0)
+    for number, remaining in enumerate((8, 5, 2, 0)):  # at each second one attempt, and two or three of others
+        account.heard(said(remaining, reset=10 - number), account.sent(ONE, 2 + number), 2 + number)
+    assert left(account, 12) == 4
+
+
+def test_answers_that_take_long_beside_the_window_hold_no_call_where_others_use_the_limit() -> None:
+    account = Account()
+    account.heard(said(0, reset=9), account.sent(ONE, 0), 1, took=1)
+    assert account.wait(ONE, 2) == 0
+    account = Account()
+    for number in range(10):
+        account.heard(said(9 - number, reset=9), account.sent(ONE, number / 100), 1 + number / 100, took=1)
+    assert account.wait(ONE, 2) > 0, "its own use is known at once"
+
+
+def test_answers_that_take_a_fifth_of_the_window_hold_no_call_for_tokens() -> None:
+    """What the attempts cost that are on their way is a guess then."""
+    for took, holds in ((1.0, True), (2.5, False)):
+        account = Account()
+        for number in range(20):
+            sent = account.sent(TOKENS, number / 100)
+            account.heard(said(1900 - 100 * number, 2000, 9, counts="tokens"), sent, took, took=took)
+        assert (account.wait(TOKENS, 3) > 0) is holds
+
+
+def test_quick_answers_hold_calls_for_a_short_window_too() -> None:
+    account = Account()
+    account.heard(said(0, reset=1), account.sent(ONE, 0), 0.1, took=0.1)
+    assert account.wait(ONE, 0.2) > 0
+
+
+def test_tokens_that_cost_less_than_was_expected_are_counted_as_what_they_cost() -> None:
+    account = Account()
+    for number in range(20):
+        sent = account.sent(TOKENS, number)
+        account.heard(said(2000 - 50 * (number + 1), 2000, 30 - number, counts="tokens"), sent, number)
+    before = dict(account.left(19))["l"]
+    account.sent(TOKENS, 19.5)
+    assert before - dict(account.left(19.5))["l"] < 60
+
+
+def test_a_refusal_ends_what_is_thought_of_a_limit_that_is_whole_at_a_reset() -> None:
+    account = told(said(3, reset=10))
+    account.refused(1, 1, delay=3)
+    assert account.reports == {}
+    account = told(said(3, reset=10))
+    account.refused(1, 1, delay=9)
+    assert left(account, 10) == 10, "the delay ends with the window"
+
+
+def test_a_refusals_delay_counts_more_than_a_reset_that_is_rounded() -> None:
+    account = told(said(0, reset=10))
+    account.refused(1, 1, delay=8.5)
+    assert account.wait(ONE, 9.4) > 0
+    assert account.wait(ONE, 9.5) == 0
+
+
+def test_a_refusal_shows_that_nothing_is_left_of_a_sliding_window() -> None:
+    account = Account()
     for number in range(9):
-        account.heard(said(8 - number), account.sent(ONE, 12 + number), 12 + number)
-    assert account.wait(ONE, 20) == 10
-
-
-def test_how_long_answers_take_is_added_to_the_period() -> None:
-    account = Account()
-    whole_again(account)
-    account.heard(said(8), account.sent(ONE, 12), 14, took=2)
-    for number in range(8):
-        account.heard(said(7 - number), account.sent(ONE, 15 + number / 8), 15 + number / 8)
-    assert account.wait(ONE, 20) == 11 + 10 + 2 - 20
+        account.heard(said(9 - number), account.sent(ONE, number), number)
+    assert left(account, 10.5) == 2
+    account.refused(10, 10.6, delay=2)
+    assert left(account, 10.6) == 0
+    assert account.wait(ONE, 10.6) == pytest.approx(0.41)

@@ -1,0 +1,154 @@
+"""How a limit comes back of which answers say what is left (contract, section 16, "Ahead").
+
+Theory of the refill. Some providers refill a limit continuously, others at the end of a window. If answers name the
+window, the limit is taken to refill evenly over it (contract). If they name only the time until the limit is full, that
+time tells which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
+depend on it. So two reports whose used amounts differ by half tell the rate. A reset that stays while attempts are sent
+is the end of a fixed window. One that is put off by attempts, or at which only a part comes back, is that of a sliding
+window: then each attempt's price comes back when it is older than the window.
+
+Theory of the reset. From its reset on, a limit counts as full, less what was sent since and what others had used when
+the last window ended, until an answer reports more: otherwise all waiting calls would be sent before the first answer
+comes. If an answer reports nothing of the limit, the limit no longer counts as full.
+
+Answers that take long beside the window come too late to say what others use. Then the limit holds no call.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.limit_fields import ReportedLimit
+
+_NEVER = float("inf")
+
+#: By how much the use of a limit has to change between two reports that tell how it refills, and how much the rates
+#: that both say may differ.
+_MORE_USED, _ALIKE = 1.5, 1.1
+#: A limit that is whole again at its reset has at least this part of what is expected.
+_PART = 0.5
+#: The part of it that is back, at least, when all came back; and the part of its use that this process has to have
+#: made, so that the use is explained.
+_MOST, EXPLAINED = 0.9, 0.75
+#: The seconds by which reports round the time of a reset, and the seconds for which they name the same one if the limit
+#: is full at it.
+SECOND, _STANDS = 1.0, 2.0
+#: Usual lengths of a window, in seconds; by how much one may be longer than the longest time to a reset that was seen.
+_USUAL, _ROUNDED = (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 20.0, 15.0, 10.0, 5.0, 2.0, 1.0), 1.02
+#: The part of their estimates that attempts cost: the weight of the newest report of it, the least that it is, and the
+#: part of the limit that they use at least, so that it is known.
+_NEWEST, _LEAST, _ENOUGH = 0.2, 0.05, 0.2
+#: The part of a window from which on answers take too long to follow what others use of a limit; and the seconds that
+#: they take then at least. The part from which on they take too long to follow what tokens cost, in a window that is
+#: whole again at its reset.
+_SLOW, _QUICK, _SLOW_TOKENS = 0.05, 0.2, 0.2
+#: The windows for which others are expected to go on using a limit.
+_SHARED = 2.0
+
+
+class Refill:
+    """Finds out how one limit refills if its reports do not name a window. `rate`: what is added each second; 0 until
+    it is known. `window`: the longest time (seconds) from an attempt until the reset that its answer named; `took`: the
+    longest time that an answer took. `slides`: what was sent comes back when it is older than the window, since the
+    reset moves, or at a reset only a part of the limit came back. `is_proven`: it is known whether the limit slides.
+    `in_part`: at the last reset only a part of the limit came back. `base`: what had been spent of the limit in all
+    when its present window began, at its last reset; `others`: the part of the limit that others had used then;
+    `unexplained`: the part that this process did not use by the last report; `shared_until`: until then others are
+    expected to use much of it. `scale`: what attempts cost, as a part of their estimates. `takes`: the mean time of an
+    answer; `most`: the most that was ever left. `fits`: this process has not sent more within the window than is used.
+    """
+
+    __slots__ = (
+        "_least", "_longest", "_standing", "_standing_at", "_used", "_whole_in", "base", "fits", "in_part",
+        "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes", "took", "unexplained",
+        "window",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.rate = self.window = self.took = self.takes = self.others = self.unexplained = 0.0
+        self.base = self.scale = 1.0
+        self.slides = self.is_proven = self.in_part = False
+        self.fits = True
+        self.most = 0.0
+        self.shared_until = -_NEVER
+        self._least = self._longest = 0.0  # the window is no shorter, and about as long as this
+        self._used = self._whole_in = 0.0  # of the report that others are compared with
+        self._standing = self._standing_at = 0.0  # the reset that reports name, and when the first did
+
+    def learn_window(self, reported: ReportedLimit, took: float) -> None:
+        """Learn how long the limit's window is, from a report in an answer that took `took` seconds: the longest time
+        to a reset, or a usual length that is as long but for rounding.
+        """
+        self.takes += (took - self.takes) * (_NEWEST if self._longest else 1.0)
+        self.took, self._longest = max(self.took, took), max(self._longest, reported.reset + took)
+        whole = reported.reset % 1 == 0
+        self._least = max(self._least, reported.reset + took - (SECOND if whole else 0.0))
+        self.window = reported.window or next(
+            (each for each in _USUAL if self._least <= each <= _ROUNDED * self._longest), self._longest
+        )
+
+    def came_back(self, remaining: float, expected: float, now: float) -> None:
+        """Note what an answer says is left after a reset (`remaining`), where `expected` would be left if all had come
+        back. If only a part has, the limit slides, unless others use it.
+        """
+        if remaining < _PART * expected:
+            self.in_part, self.slides = True, self.slides or now >= self.shared_until
+            self.is_proven = True
+        elif remaining >= _MOST * expected:
+            self.in_part = False
+            self.is_proven = True
+
+    def moves(self, since: float, until: float) -> None:
+        """Note that the answer to an attempt, sent at `since`, says that the limit is full at the time `until`. If that
+        stays, the limit refills at its reset; if it is put off before it has come, the limit slides.
+        """
+        before = self._standing
+        if abs(until - before) <= SECOND:
+            stood = since - self._standing_at
+            self.is_proven = self.is_proven or stood >= _STANDS
+            if stood >= _PART * self.window:
+                self.slides = False
+            return
+        if before and (since < before - SECOND or until < before + _PART * self.window):
+            self.slides = self.is_proven = True
+        self._standing, self._standing_at = until, since
+
+    def is_too_late(self, reported: ReportedLimit, now: float) -> bool:
+        """Whether answers take too long beside the limit's window to say how much is left: others use much of it, or
+        no answer has said yet that a part of it is left, or the costs of attempts are estimates.
+        """
+        if reported.limit is None:
+            return False
+        is_slow, is_shared = self.takes > max(_QUICK, _SLOW * self.window), now < self.shared_until
+        if self.slides and reported.counts != "attempts":
+            return is_slow or is_shared
+        if reported.counts != "attempts" and self.takes > _SLOW_TOKENS * self.window:
+            return is_slow
+        return is_slow and (is_shared or self.most < (1 - EXPLAINED) * reported.limit)
+
+    def learn(self, reported: ReportedLimit) -> None:
+        """Learn how fast the limit refills from another report of it, `reported`, which does not name a window. If this
+        report and the one before it agree on a speed, `rate` is set to it (units a second); if they do not, to 0.
+        """
+        if reported.limit is None or reported.remaining >= reported.limit:
+            return
+        used, whole_in = reported.limit - reported.remaining, reported.reset
+        if self._used and max(used, self._used) < _MORE_USED * min(used, self._used):
+            return
+        if self._used:
+            rate, before = used / whole_in, self._used / self._whole_in
+            self.rate = rate if max(rate, before) <= _ALIKE * min(rate, before) else 0.0
+        self._used, self._whole_in = used, whole_in
+
+    def learn_scale(self, used: float, estimated: float, limit: float) -> None:
+        """Learn what part of their estimates attempts cost, from a report that `used` of the limit is used, while the
+        estimates say `estimated`. That more is used says nothing, since others may have used it.
+        """
+        if estimated >= _ENOUGH * limit:
+            self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+
+    def learn_others(self, unexplained: float, left: float, limit: float, now: float) -> None:
+        """Note that a report says that `left` is left of the limit, and that this process has not used `unexplained` of
+        what is gone.
+        """
+        self.unexplained, self.most = unexplained, max(self.most, left)
+        if unexplained > (1 - EXPLAINED) * limit:
+            self.shared_until = now + _SHARED * self.window
