@@ -106,8 +106,8 @@ def rows(
 
 
 def units_of(upstream: Upstream) -> dict[str, str]:
-    """What each of an upstream's own limits counts, in words, by the limit's name, as the dialect packs of its policies
-    say it. A limit that is not here is reported in the IETF's fields, and counts requests.
+    """The unit that each of an upstream's own limits counts, in words, by the limit's name; the dialect packs of the
+    upstream's policies say it. A limit that is not here is reported in the IETF's fields, and counts requests.
     """
     dialects = (dialect for policy in upstream.policies for dialect in policy.classify.dialects)
     return {limit.name: _UNITS[limit.counts] for dialect in dialects for limit in dialect.limits}

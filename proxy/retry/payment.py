@@ -29,7 +29,7 @@ from proxy.retry.waiting_room import WaitingRoom
 #: Seconds after which a bucket that was asked and has not answered counts as refusing. Stores answer sooner, by their
 #: own bound (`redis.timeout`).
 PATIENCE = 60.0
-#: What a retry waits for whose time has not come.
+#: The event that a retry waits for whose time has not come.
 _BACKOFF = "backoff"
 
 
