@@ -54,7 +54,7 @@ cdef class CallDriver(AttemptOwner):
     cpdef _settle(self, Upload upload)
     cpdef due_by(self, double at)
     cpdef wake_at(self, double at)
-    cpdef _ring(self, double now)
+    cpdef _wake(self, double now)
 
 
 @cython.locals(attempt=Attempt)

@@ -427,7 +427,7 @@ class CallDriver(AttemptOwner):
         if self.over:
             return
         if self._alarm is None:
-            self._alarm = Alarm(self.context.loop, CallDriver._ring, self, at)
+            self._alarm = Alarm(self.context.loop, _rung, self, at)
         else:
             self._alarm.set(at)
 
@@ -435,12 +435,18 @@ class CallDriver(AttemptOwner):
         """Handle deadlines and timeouts; return when the next one is due."""
         raise NotImplementedError
 
-    def _ring(self, now: float) -> None:
-        self._alarm = None  # it has rung
+    def _wake(self, now: float) -> None:
+        """Let the call decide what is due at `now`: its alarm has rung, or its deadline has passed."""
         try:
             self.carry_out(self.decider().woke(now), now)
         except Exception as error:
             self.break_down(error, now)
+
+
+def _rung(driver: CallDriver, now: float) -> None:
+    """Forget the call's alarm, which has rung, and wake the call."""
+    driver._alarm = None
+    driver._wake(now)
 
 
 # -- how actions are carried out ----------------------------------------------------------------------------------

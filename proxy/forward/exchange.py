@@ -345,7 +345,7 @@ class Exchange(CallDriver):
         try:
             call = self.decider()
             if call.so_far.deadline is not None and now >= call.so_far.deadline:
-                self._ring(now)
+                self._wake(now)
             for attempt in list(self.flights.values()):
                 attempt.tire(now)
                 fault = _timeouts_of(self).fault_of(attempt, now)

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from dataclasses import replace
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -391,3 +392,32 @@ async def test_a_retry_after_that_was_held_is_reduced() -> None:
             assert reply.one("retry-after") == "30"
             assert reply.one("x-should-retry") == "false"
             assert front.observed.outcomes == [Outcome.DEADLINE]
+
+
+class Watched:
+    """A loop that tells of the first timer that is set on it for more than six seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.long: asyncio.Future[asyncio.TimerHandle] = loop.create_future()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+    def call_later(self, seconds: float, *given: Any, **named: Any) -> asyncio.TimerHandle:
+        timer = self._loop.call_later(seconds, *given, **named)
+        if seconds > 6.0 and not self.long.done():
+            self.long.set_result(timer)
+        return timer
+
+
+async def test_a_deadline_stops_an_alarm_that_has_not_rung() -> None:
+    slow = replace(STANDARD, backoff=Backoff(10.0, 10.0, jitter="none"))
+    api = {"timeouts": Timeouts(total=20.0), "strategy": slow}
+    async with Upstream(answer(503)) as upstream, Front(to("api", upstream.url, **api)) as front, front.app() as app:
+        loop = front.path.context.loop = Watched(front.path.context.loop)
+        app.send(request("GET", "/api/", host="127.0.0.1"))
+        backoff = await loop.long
+        front.pass_time(20.0)
+        await app.read()
+        assert backoff.cancelled()
