@@ -1,4 +1,4 @@
-cdef double _ALWAYS
+cdef double _INFINITE
 
 
 cdef class Bucket:

@@ -42,7 +42,7 @@ _TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
 #: The answer of a bucket outside this process that has to be asked first. A true value like True: in both cases the
 #: payment itself decides.
 ASK: Final = "ask"
-_ALWAYS = math.inf
+_INFINITE = math.inf
 Affords = bool | Literal["ask"]
 
 
@@ -200,7 +200,7 @@ class QuotaBucket(Bucket):
         self._refund, self._flat_refund = spec.success_refund, spec.flat_refund
         self._refill = QUIET_REFILL * spec.capacity if spec.quiet_up_to else spec.refill
         self._low = spec.quiet_up_to
-        self._trusted = _ALWAYS
+        self._trusted = _INFINITE
         self._level = _start(spec.capacity, spec.initial, instead_of, now)
         self._at = now
 
@@ -259,7 +259,7 @@ class QuotaBucket(Bucket):
         if price > self._level:
             return False
         if price:
-            self._level = self._level - price if self._level < _ALWAYS else math.inf
+            self._level = self._level - price if self._level < _INFINITE else _INFINITE
             self._note_payment(now)
         return True
 
@@ -274,7 +274,7 @@ class QuotaBucket(Bucket):
         with `flat_refund` every success earns the refund only.
         """
         if self._level >= self.capacity:  # nearly always the case
-            self.rests = self._trusted == _ALWAYS
+            self.rests = self._trusted == _INFINITE
             return
         if self._refill:
             self._advance(now)

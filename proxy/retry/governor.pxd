@@ -4,7 +4,6 @@ cimport cython
 
 from proxy.retry.caller cimport Caller
 from proxy.retry.ending cimport AttemptEnding
-from proxy.retry.evidence cimport Evidence
 from proxy.retry.facts cimport Request
 from proxy.retry.lane cimport Lane
 from proxy.retry.lanes cimport Lanes, may_hold

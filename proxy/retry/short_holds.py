@@ -2,8 +2,9 @@
 
 Contract, section 5: a delay holds other calls too. Where an upstream refuses without a queue and names many seconds,
 each refusal holds all calls for longer than the upstream needs, and hardly any call is served: fewer than without a
-proxy. Section 9, rule 1, goes before. So where calls have waited for long, and most attempts are served, a delay holds
-other calls for a second only; the call that was refused waits for its own delay as ever. A second is enough for a limit
+proxy. Section 9, rule 1, goes before. So where calls have waited for long, and the share of them that is served is less
+than half of the share of attempts, a delay holds other calls for a second only; the call that was refused waits for its
+own delay as ever. A second is enough for a limit
 that learns from refusals, and bounds what an upstream in trouble is asked for. If no more of the calls that come are
 served by that, delays hold calls for all of their time again, and this is tried again later.
 """
