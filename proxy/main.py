@@ -419,12 +419,22 @@ class ServerProcess:
             provisions=lambda: upstream_view.provisions(self.settings.router, registry),
             places=lambda upstream, route: views.places(self.settings.provenance, upstream, route),
             loads=lambda: self._metrics.reloads["success"],
+            at_rest=self._at_rest,
             cooldowns=lambda upstream: upstream_view.begun(log, upstream),
             weather=lambda upstream: weather_view.changes(weather, upstream),
             explain=lambda call: _explained(self.settings, call),
             policy=lambda upstream: _policy_of(self._file, upstream),
             what_if=lambda *draft: _tried(self._file, self.settings, *draft),
         )
+
+    def _at_rest(self) -> tuple[int, int] | None:
+        """How many calls have ended, and how many configurations were loaded; None while calls are under way, or if
+        levels are kept in Redis, where other machines change them.
+        """
+        serving = self._serving
+        if serving.usage.in_flight or serving.redis()[0] is not None:
+            return None
+        return serving.seen, self._metrics.reloads["success"]
 
     def _readiness(self) -> Readiness:
         return Readiness(

@@ -11,7 +11,8 @@ only if a figure in it has changed.
 Theory: counters only grow. The figures of the last minute are the difference between a counter now and at the beginning
 of a window. Two marks, thirty seconds apart, are kept, so that the window covers the last 30 to 60 seconds. Counters
 and bucket levels are also sampled every five seconds for the last fifteen minutes (`timeline`), so that a page that is
-opened shows what happened before. Samples, too, are made in pieces, and take at most a fiftieth of a core.
+opened shows what happened before. Samples, too, are made in pieces, and take at most a fiftieth of a core. While no
+call comes and no figure changes, the last sample is repeated, and a new one is made every thirty seconds.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from proxy.observe.recent_calls import NumberedCall
 LEVELS = 60
 #: Seconds from one mark of the window to the next.
 _WINDOW = 30.0
+#: Samples in a row without a change, from which on the last one is repeated as long as no call comes: longer than the
+#: quiet in which levels change again (a budget forgets calls after its window, a quota refills in quiet).
+_STILL = 4
 #: The most seconds between samples: in a busy process a sample can take long without costing much.
 _LONGEST = 15.0
 #: The least seconds between two updates of the rows, and the part of a core that updates may take.
@@ -81,6 +85,7 @@ class LiveBoard:
         self._marks: deque[tuple[float, dict[str, Live]]] = deque(maxlen=2)
         self._looked = float("-inf")
         self._looking = asyncio.Lock()
+        self._rested: tuple[int, int] | None = None  # what `View.at_rest` gave at the last sample
         self.wait = _LOOK
 
     async def keep_sampling(self, closing: asyncio.Event) -> None:
@@ -96,8 +101,13 @@ class LiveBoard:
         every SAMPLE seconds.
         """
         began, timeline = self._clock(), self.timeline
+        is_due = not self._marks or began - self._marks[-1][0] >= _WINDOW * 0.9
+        before, self._rested = self._rested, self._view.at_rest()
+        if timeline.still >= _STILL and before is not None and before == self._rested and not is_due:
+            timeline.repeat(began)
+            return
         live = await self._view.live()
-        if not self._marks or began - self._marks[-1][0] >= _WINDOW * 0.9:
+        if is_due:
             self._marks.append((began, {row.name: row for row in live}))
         timeline.begin(began)
         async for row in gradually(live):

@@ -102,6 +102,8 @@ class Timeline:
         self._cooldown = 0.0
         self._levels: dict[str, array[float]] = {}
         self._shown: set[str] = set()  # labels of buckets in the sample that is being made
+        self._moves = False  # whether anything in the sample that is being made differs from the sample before
+        self.still = 0  # samples in a row that were as the one before, in which nothing was counted
 
     # -- sampling -------------------------------------------------------------------------------------------------
 
@@ -111,6 +113,18 @@ class Timeline:
         self._seen = {}
         self._sums, self._slots, self._cooldown = [0] * len(COUNTED), list(NO_CALLS), 0.0
         self._shown = set()
+        self._moves = False
+
+    def repeat(self, at: float) -> None:
+        """Add a sample that ends at `at` (seconds), in which nothing was counted and every level stayed as it was."""
+        number = self._number + 1
+        self._times[number % _PLACES] = at
+        self._all.write(number, _NOTHING)
+        for name, ring in list(self._rings.items()):
+            self._rest(name, ring, number)
+        for levels in self._levels.values():
+            levels[number % _PLACES] = levels[self._number % _PLACES]
+        self._number = number
 
     def note(self, row: Live) -> None:
         """Add an upstream to the sample: `row` has its counters so far, of which the increase is kept."""
@@ -123,6 +137,7 @@ class Timeline:
             if ring is not None:
                 ring.write(number, _NOTHING)
             return
+        self._moves = True
         counted, slots = _added(before, row)
         self._sums = [total + added for total, added in zip(self._sums, counted, strict=True)]
         if slots is not NO_CALLS:
@@ -141,7 +156,9 @@ class Timeline:
             if len(self._levels) >= MOST:
                 return
             levels = self._levels[label] = array("f", [math.nan]) * _PLACES
-        levels[(self._number + 1) % _PLACES] = level
+        at = (self._number + 1) % _PLACES
+        levels[at] = level
+        self._moves = self._moves or levels[at] != levels[at - 1]
         self._shown.add(label)
 
     def end(self) -> None:
@@ -153,14 +170,23 @@ class Timeline:
             self._all.write(number, _packed(self._sums, self._slots, self._cooldown))
         for name, ring in list(self._rings.items()):
             if name not in self._seen:  # if its counters come back, they are compared with these
-                ring.write(number, _NOTHING)
                 self._seen[name] = self._before[name]
-            if ring.moved <= number - SAMPLES:
+                self._rest(name, ring, number)
+            elif ring.moved <= number - SAMPLES:
                 del self._rings[name]
         for label in self._levels.keys() - self._shown:
             del self._levels[label]
         self._before, self._seen = self._seen, {}
         self._number = number
+        self.still = 0 if self._moves else self.still + 1
+
+    def _rest(self, name: str, ring: _Ring, number: int) -> None:
+        """Write into the ring of the upstream `name` that nothing was counted in sample `number`; drop the ring once
+        that is so of all its samples.
+        """
+        ring.write(number, _NOTHING)
+        if ring.moved <= number - SAMPLES:
+            del self._rings[name]
 
     # -- showing --------------------------------------------------------------------------------------------------
 

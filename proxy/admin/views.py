@@ -54,17 +54,18 @@ class Readiness:
 class View:
     """The functions that pages call for their data; each is called only when its page is requested.
 
-    `config`: the effective configuration; called in a thread. `upstreams`: the rows of `/upstreams`, of the upstream of
-    this name, or of all for None. `refresh` fetches what other processes have counted, before a page shows it. `live`:
-    the counters of every upstream; `provisions`: by label, the buckets, rates and credentials that the configuration in
-    force gives each upstream. `places`: the effective values of a policy (upstream and route; "" is the top level) with
-    their file and line; `loads`: the number of configurations that were loaded since the start. `cooldowns`: those that
-    answers of an upstream began lately; `weather`: its limits and outages that began or were over lately. `explain`
-    takes a call as `/requests` has it, and gives what `redrive explain --json` prints. It is called in a thread.
-    `policy` gives the parts of an upstream's policy that a draft may change. `what_if` takes an upstream, a draft of
-    its policy and calls, and gives what is wrong with the draft and how the calls would have gone. Both give None if
-    the file has no such upstream, and both are called in a thread. `metrics` takes an Accept field and gives (text,
-    content type); `reload` gives error lines, [] if it succeeded.
+    `at_rest` gives how many calls have ended and how many configurations were loaded; None while a call is under way,
+    or if other machines change what is shown. `config`: the effective configuration; called in a thread. `upstreams`:
+    the rows of `/upstreams`, of the upstream of this name, or of all for None. `refresh` fetches what other processes
+    have counted, before a page shows it. `live`: the counters of every upstream; `provisions`: by label, the buckets,
+    rates and credentials that the configuration in force gives each upstream. `places`: the effective values of a
+    policy (upstream and route; "" is the top level) with their file and line; `loads`: the number of configurations
+    that were loaded since the start. `cooldowns`: those that answers of an upstream began lately; `weather`: its limits
+    and outages that began or were over lately. `explain` takes a call as `/requests` has it, and gives what `redrive
+    explain --json` prints. It is called in a thread. `policy` gives the parts of an upstream's policy that a draft may
+    change. `what_if` takes an upstream, a draft of its policy and calls, and gives what is wrong with the draft and how
+    the calls would have gone. Both give None if the file has no such upstream, and both are called in a thread.
+    `metrics` takes an Accept field and gives (text, content type); `reload` gives error lines, [] if it succeeded.
     """
 
     readiness: Callable[[], Readiness]
@@ -80,6 +81,7 @@ class View:
     provisions: Callable[[], Awaitable[dict[str, Provision]]] = _no_provisions
     places: Callable[[str, str], list[dict[str, str]]] = lambda upstream, route: []
     loads: Callable[[], int] = int
+    at_rest: Callable[[], tuple[int, int] | None] = lambda: None
     explain: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda call: {}
     policy: Callable[[str], dict[str, Any] | None] = lambda upstream: None
     what_if: Callable[[str, str, Sequence[Mapping[str, Any]]], dict[str, Any] | None] = lambda *draft: None

@@ -3,8 +3,9 @@
 The watcher polls a file's size, times and inode a few times a second, but only a change of its content counts: an
 editor saves by renaming, Kubernetes swaps a symlink two levels up (`..data`), and no system reports all of that, for
 every file system and for any number of files. While the system reports changes (`proxy.config.file_events`), it is
-polled seldom. A change is read once the file has stayed the same from one poll to the next; the content is read with
-every such poll, and otherwise every second. Its digest is taken before and after the file is read: a file that
+polled seldom. A change is read once the file has stayed the same from one poll to the next. The content is also read
+every second, in case a change left size, times and inode as they were; while the system reports changes, it is read
+after each report, and otherwise every minute. Its digest is taken before and after the file is read: a file that
 changed in between is read again. A file that is suddenly empty is probably being written: it is polled once more before
 it counts as the defaults. Loading runs in a thread, and the loop continues to serve.
 """
@@ -24,11 +25,13 @@ from pathlib import Path
 from proxy.config.file_events import FileEvents
 from proxy.config.load import Edit, LoadResult, load
 from proxy.config.provenance import uncollected
-from proxy.config.yaml_tree import read_start
+from proxy.config.yaml_tree import pieces
 
-#: Seconds between looks at the files' stamps, and the most seconds between looks at their contents. While the system
-#: reports changes, both are REST, in case it does not report one: those of a network's file system, for example.
-GLANCE, LOOK, REST = 0.25, 1.0, 5.0
+#: Seconds between looks at the files' stamps, and the most seconds between looks at their contents.
+GLANCE, LOOK = 0.25, 1.0
+#: The same while the system reports changes, in case it does not report one: those of a network's file system, for
+#: example. Some such systems keep a file's times too.
+REST, SELDOM = 5.0, 60.0
 #: How many times a file that changes all the time is read before the last result is used.
 _READS = 10
 
@@ -37,8 +40,9 @@ _READS = 10
 OnLoad = Callable[[LoadResult, str], None]
 
 
-#: A file's size, time of change and inode, at least one of which changes when the file is written.
-_Stamp = tuple[int, int, int]
+#: A file's size, its times of writing and of change, and its inode, at least one of which changes when the file is
+#: written, on most file systems.
+_Stamp = tuple[int, int, int, int]
 
 
 class Watcher:
@@ -118,7 +122,7 @@ class Watcher:
         while poll.rest(pause):
             stands, names = _stamps(self._files, self._patterns), (self._files, self._patterns)
             unread += pause
-            if stood == stands != read or unread >= LOOK:
+            if stood == stands != read or poll.woken or unread >= (SELDOM if pause == REST else LOOK):
                 read, unread = stands, 0.0
                 is_same = digest(*names) == self._digest
                 if not is_same:
@@ -221,8 +225,8 @@ def _stamp(file: str) -> _Stamp:
     try:
         found = Path(file).stat()
     except OSError:
-        return -1, 0, 0  # a file that can't be examined does not count as empty
-    return found.st_size, found.st_mtime_ns, found.st_ino
+        return -1, 0, 0, 0  # a file that can't be examined does not count as empty
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
@@ -232,9 +236,13 @@ def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:
     found = hashlib.blake2b(digest_size=16)
     for file in _watched(files, patterns):
         found.update(file.encode("utf-8", "surrogateescape") + b"\0")
+        size = 0
         try:
-            content = read_start(file)
+            for piece in pieces(file):
+                found.update(piece)
+                size += len(piece)
         except OSError as error:
-            content = f"! {error.errno}".encode()
-        found.update(len(content).to_bytes(8, "big") + content)
+            found.update(f"! {error.errno}".encode())
+            size = -1
+        found.update(size.to_bytes(8, "big", signed=True))
     return found.digest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -172,6 +172,8 @@ def lay(over: Map, under: Map, worked_out: Mapping[str, Any] | None = None) -> M
 
 #: The most bytes of a file: a larger one is a mistake (a log, an image), and reading it would block the process.
 LARGEST = 64 * 1024 * 1024
+#: The bytes that are read of a file at a time.
+_PIECE = 64 * 1024
 #: The most values of a file, more than any real one has: 1,000 upstreams with ten routes each are some 200,000.
 MOST_VALUES = 2_000_000
 #: The most levels of nesting: our deepest key is at level 9, and arguments of a custom strategy may add some.
@@ -217,8 +219,16 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
 
 def read_start(file: str) -> bytes:
     """The bytes of a file, at most one more than LARGEST: a device has no size, and no end either. Raises OSError."""
-    with pathlib.Path(file).open("rb") as source:
-        return source.read(LARGEST + 1)
+    return b"".join(pieces(file))
+
+
+def pieces(file: str) -> Iterator[bytes]:
+    """The same bytes in pieces, so that what is allocated is in proportion to the file. Raises OSError."""
+    with pathlib.Path(file).open("rb", buffering=0) as source:
+        left = LARGEST + 1
+        while left and (piece := source.read(min(left, _PIECE))):
+            left -= len(piece)
+            yield piece
 
 
 def is_file(name: str) -> bool:

@@ -28,6 +28,7 @@ class BoardSource:
         self.slow = 0.0
         self.loads = 1
         self.given = Provision()
+        self.rested: tuple[int, int] | None = None
 
     async def live(self) -> list[Live]:
         self.looks += 1
@@ -60,6 +61,7 @@ class BoardSource:
             live=self.live,
             provisions=self.provisions,
             loads=lambda: self.loads,
+            at_rest=lambda: self.rested,
         )
         return LiveBoard(view, lambda: self.now, "b0")
 
@@ -139,6 +141,36 @@ async def test_the_last_minute_is_what_came_since_its_mark() -> None:
         await board.sample()
     await board.look()
     assert len(changes_since(board, 0)[0]["history"]["a/x"]) == LEVELS
+
+
+async def test_in_quiet_a_sample_is_repeated_until_a_call_comes() -> None:
+    source = BoardSource()
+    board = source.board()
+
+    async def samples(count: int) -> int:
+        """How many of so many samples read the counters."""
+        looks = source.looks
+        for _ in range(count):
+            await board.sample()
+            source.now += 5
+        return source.looks - looks
+
+    source.rows[0] = Live("a", 2, 2, 0, 2, NONE)
+    source.rested = (2, 1)
+    assert await samples(6) == 5  # the first level is new, the next four are still
+    assert await samples(12) == 2  # a mark of the window is made every thirty seconds
+    source.rows[0] = Live("a", 5, 5, 0, 5, NONE)
+    source.levels[0]["level"] = 4.0
+    source.rested = (5, 1)
+    assert await samples(1) == 1
+    assert board.timeline.columns("a", 0.0)["calls"] == [0] * 17 + [3]
+    assert board.timeline.levels("a/x", 3) == [5.0, 5.0, 4.0]
+    await samples(5)
+    assert await samples(2) < 2
+    source.rested = (5, 2)  # another configuration
+    assert await samples(2) == 1
+    source.rested = None
+    assert await samples(7) == 7
 
 
 def test_a_sample_takes_its_share_of_a_core_at_most() -> None:

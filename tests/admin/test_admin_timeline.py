@@ -102,6 +102,24 @@ def test_it_keeps_fifteen_minutes_and_then_lets_a_quiet_upstream_go() -> None:
     assert at.shown("a", "calls") == [0] * (SAMPLES - 1) + [2]
 
 
+def test_samples_that_are_repeated_count_nothing_and_let_a_quiet_upstream_go() -> None:
+    at = Sampler()
+    at.sample(row("a", 0), levels=[("a/x", 5.0)])
+    at.sample(row("a", 1), levels=[("a/x", 5.0)])
+    at.sample(row("a", 1), levels=[("a/x", 5.0)])
+    assert at.timeline.still == 1
+    for _ in range(SAMPLES - 2):
+        at.now += SAMPLE
+        at.timeline.repeat(at.now)
+    assert at.shown("a", "calls") == [1] + [0] * (SAMPLES - 1)
+    at.timeline.repeat(at.now)
+    assert len(at.timeline._rings) == 0
+    assert at.timeline.levels("a/x", SAMPLES) == [5.0] * SAMPLES
+    at.sample(row("a", 3))
+    assert at.shown("a", "calls") == at.shown(None, "calls") == [0] * (SAMPLES - 1) + [2]
+    assert at.timeline.still == 0
+
+
 def test_a_cooldown_alone_is_sampled_too() -> None:
     at = Sampler()
     at.sample(row("a", 0))

@@ -342,3 +342,44 @@ async def test_what_the_system_does_not_report_is_polled(
             (tmp_path / "no").mkdir()
             (tmp_path / "no" / "a.yaml").write_text("upstreams: {a: {url: http://a.test}}")
             await heard.until(lambda result: result.settings is not None and "a" in result.settings.router.by_name)
+
+
+async def test_a_change_that_shows_in_nothing_but_the_content_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that keeps size, times and inode, and whose changes the system does not report."""
+    monkeypatch.setattr(watch, "_stamp", lambda _: (1, 1, 1, 1))
+    monkeypatch.setattr(file_events.FileEvents, "watch", lambda *_: True)
+    monkeypatch.setattr(watch, "REST", 0.001)
+    monkeypatch.setattr(watch, "SELDOM", 0.01)
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    async with watched(file) as (heard, _):
+        for seconds in (2, 3):
+            file.write_text(f"drain: {seconds}s\n")
+            await heard.until(drains(seconds))
+
+
+async def test_contents_are_seldom_read_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    looks = asyncio.Event()
+    loop, stamps, pieces = asyncio.get_running_loop(), watch._stamps, watch.pieces
+    seen = 0
+
+    def looked(*names: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == 30:
+            loop.call_soon_threadsafe(looks.set)
+        return stamps(*names)
+
+    file = tmp_path / "redrive.yaml"
+    file.write_text("drain: 1s\n")
+    monkeypatch.setattr(watch, "REST", 0.001)
+    async with watched(file) as (heard, _):
+        monkeypatch.setattr(watch, "pieces", lambda name: reads.append(name) or pieces(name))
+        monkeypatch.setattr(watch, "_stamps", looked)
+        async with asyncio.timeout(PATIENCE):
+            await looks.wait()
+        assert heard.silent
+    assert len(reads) < 4
