@@ -178,7 +178,7 @@ def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
     text `otherwise` or, without that, all known words if they are few, else "".
     """
     names = list(known)
-    few = f"; there is {', '.join(names)}" if 0 < len(names) <= 12 else ""
+    few = f"; choose from {', '.join(names)}" if 0 < len(names) <= 12 else ""
     return did_you_mean(word, names) or (f"; {otherwise}" if otherwise else few)
 
 

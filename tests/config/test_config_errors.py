@@ -109,7 +109,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "what is no event": (
         "defaults: {classify: {rules: [{status: 200, event: {name: x}, as: fatal, counts_as: 500}]}}\n",
         [
-            "redrive.yaml:1:53: defaults.classify.rules[0].event.name: unknown key; there is event, json",
+            "redrive.yaml:1:53: defaults.classify.rules[0].event.name: unknown key; choose from event, json",
             "redrive.yaml:1:74: defaults.classify.rules[0].counts_as: unknown key",
         ],
     ),
@@ -284,10 +284,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         [
             "redrive.yaml:1:1: zzz: unknown key; redrive schema lists all keys",
             "redrive.yaml:2:21: buckets.b.kind: 'pool' must be one of quota, throttle, budget, rate",
-            "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; there is connect, attempt, first_byte, total, idle",
+            "redrive.yaml:4:14: defaults.timeouts.zzz: unknown key; choose from connect, attempt, first_byte, total",
             "redrive.yaml:5:13: defaults.strategy: there is no strategy called 'zzz'; define it under strategies, or",
             "redrive.yaml:6:11: defaults.bucket: there is no bucket called 'zzz'; define it under buckets",
-            "redrive.yaml:7:14: defaults.dialects[0]: there is no dialect called 'zzz'; there is anthropic, aws, azure",
+            "redrive.yaml:7:14: defaults.dialects[0]: there is no dialect called 'zzz'; choose from anthropic, aws",
             "redrive.yaml:8:27: defaults.classify.throttling[0]: 'zzz' is neither an HTTP status, nor a gRPC status, "
             "nor a fault kind; write it as 503, 5xx, 520-527, UNAVAILABLE or reset",
             "redrive.yaml:8:41: defaults.classify.rules[0].as: is missing: transient, throttling, timeout",
@@ -320,7 +320,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         [
             "redrive.yaml:1:29: defaults.dialects[1]: there is no dialect called '"
             + "x" * 57
-            + "...'; there is "
+            + "...'; choose from "
             + ", ".join(built_in_names())
         ],
     ),
@@ -487,7 +487,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "503, 5xx or 520-527 (grpc_status and fail name the others)",
             "redrive.yaml:6:28: upstreams.a.classify.rules[0].status[1]: '7' is not an HTTP status; write it as",
             "redrive.yaml:7:19: upstreams.a.classify.rules[1].fail[0]: 'rest' is not a fault kind (did you mean",
-            "redrive.yaml:7:25: upstreams.a.classify.rules[1].fail[1]: '503' is not a fault kind; there is",
+            "redrive.yaml:7:25: upstreams.a.classify.rules[1].fail[1]: '503' is not a fault kind; choose from",
             "redrive.yaml:8:26: upstreams.a.classify.rules[2].grpc_status[0]: '14' is not a gRPC status such as "
             "UNAVAILABLE (did you mean UNAVAILABLE?)",
             "redrive.yaml:8:30: upstreams.a.classify.rules[2].grpc_status[1]: 'unavailable' is not a gRPC status",

@@ -423,7 +423,7 @@ def test_included_files(tmp_path: Path) -> None:
 
     (folder / "three.yaml").write_text("drain: 5s\nupstreams:\n  a: {url: http://b}\n  c: {url: http://c, mod: off}\n")
     assert lines(tmp_path, loaded(tmp_path, main)) == [
-        "upstreams/three.yaml:1:1: drain: unknown key; there is buckets, strategies, upstreams",
+        "upstreams/three.yaml:1:1: drain: unknown key; choose from buckets, strategies, upstreams",
         "upstreams/three.yaml:3:3: upstreams.a: is already defined, in redrive.yaml:3",
         "upstreams/three.yaml:4:22: upstreams.c.mod: unknown key (did you mean mode?)",
     ]
