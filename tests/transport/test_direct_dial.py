@@ -19,7 +19,7 @@ from proxy.transport.egress_guard import Guard
 from proxy.transport.origins import DIALS, Origin
 from proxy.transport.pool import Pool
 from proxy.transport.resolver import Resolver
-from proxy.transport.tls import Contexts
+from proxy.transport.tls import Contexts, ResumingContext
 
 
 class Noted(DirectDial):
@@ -183,6 +183,38 @@ async def test_a_dial_that_is_given_up_as_its_connection_comes_leaves_nothing_be
             await asyncio.sleep(0)
         assert not dial.ended.done()
         assert is_over(pool, origin)
+
+
+async def test_a_dial_that_is_given_up_as_tls_begins_leaves_no_tls_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = make(tmp_path)
+    wrap = ResumingContext.wrap_bio
+
+    def leaving(*arguments: Any, **named: Any) -> Any:
+        asyncio.get_running_loop().call_soon(dial.cancel)
+        return wrap(*arguments, **named)
+
+    monkeypatch.setattr(ResumingContext, "wrap_bio", leaving)
+    async with Upstream(tls=authority.server) as upstream:
+        pool = pool_of()
+        origin = Origin(Endpoint("https", "127.0.0.1", upstream.port), Way(verify=str(authority.ca), named=True))
+        before = protocols_of_tls()
+        dial = Noted(pool, origin)
+        assert dial.begin(20.0)
+        while origin.dials._dialling or upstream.open:  # noqa: ASYNC110  the loop's next turns
+            await asyncio.sleep(0)
+        assert not dial.ended.done()
+        assert is_over(pool, origin)
+        async with asyncio.timeout(20):
+            while protocols_of_tls() > before:  # noqa: ASYNC110  the other end's is closed in the loop's next turns
+                await asyncio.sleep(0.01)
+
+
+def protocols_of_tls() -> int:
+    """How many of the loop's TLS connections there are."""
+    gc.collect()
+    return sum(type(each).__name__ == "SSLProtocol" for each in gc.get_objects())
 
 
 WAITS = {
