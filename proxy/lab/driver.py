@@ -97,7 +97,7 @@ class Driver:
         self.began = 0.0
         self.endpoint: int | None = None  # of the latest sending, where the call chose it
         self.delivered: int | None = None
-        self.delivered_status: int | None = None
+        self.sent_on: Sending | None = None  # the sending whose answer goes to the app
         self.answer: act.Answer | None = None
         self.outcome: Outcome | None = None
         self.finished: float | None = None
@@ -192,7 +192,8 @@ class Driver:
             if attempt in self._body_waits:
                 return  # more of it is waited for
             self._hold(attempt)
-        self.ended(attempt)
+        if attempt != self.delivered or self.finished is not None:  # else the answer is still on its way to the app
+            self.ended(attempt)
 
     def _hold(self, attempt: int) -> None:
         """Keep an attempt's answer after it was judged, until the call says whether it is delivered or dropped."""
@@ -225,7 +226,8 @@ class Driver:
         body = self._flying[attempt][1].come
         self._carry_out(self.call.peeked(attempt, body[:PEEK_LIMIT], self.clock.now))
         self._hold(attempt)
-        self.ended(attempt)
+        if attempt != self.delivered or self.finished is not None:  # else the answer is still on its way to the app
+            self.ended(attempt)
 
     def _go_on(self, attempt: int, number: int) -> None:
         """Stop keeping the head of an attempt's answer, because its body was waited for as long as the policy allows;
@@ -333,6 +335,8 @@ class Driver:
             if limit is not None and sending.after > limit:
                 sending = Sending(limit, fault=FAULTS[FaultKind.ATTEMPT_TIMEOUT])
             self.call.request_sent(now, self.asked)
+            if sending.pieces:
+                sending.began = now
             first = None if outgrown else self.call.first_byte
             if first is not None and sending.after > first:
                 sending = Sending(first, fault=first_byte_timeout(answered=False))
@@ -355,25 +359,42 @@ class Driver:
             self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
 
     def _do_deliver(self, action: act.Deliver) -> None:
-        """Deliver an answer. All of it comes at once, so the delivery is over as soon as it begins."""
+        """Deliver an answer. The delivery is over as soon as it begins if all of the body has come, else with the
+        body's last piece.
+        """
         attempt = self.delivered = action.attempt
         self._free()
         flying = self._flying.pop(attempt, None)
         sending = self._held.pop(attempt) if flying is None else flying[1]
         assert sending.reply is not None
-        self.delivered_status = sending.reply.status
+        self.sent_on = sending
         if sending.never_ends:
             self._wait_in_silence(attempt)
             return
         if sending.cut is not None:
             return  # its break ends the call
-        if self.call.so_far.policy.unfinished != "tell" and self._is_unfinished(sending):
-            self._then(self.call.failed(attempt, UNFINISHED, self.clock.now))
+        last = sending.began + sending.pieces[-1][0] if sending.pieces else 0.0
+        if last > self.clock.now:
+            sending.handed_on = self.clock.now
+            self.clock.at(last, UPSTREAM, self._complete, attempt, sending)
+        else:
+            self._complete(attempt, sending)
+
+    def _complete(self, attempt: int, sending: Sending) -> None:
+        """End the delivery of an answer that is there to its last piece, unless the app has left."""
+        if self.finished is not None:
             return
-        rules = self.call.so_far.policy.tokens
-        if rules is not None:
-            self.call.used(self.usage(rules, sending), self.clock.now)
-        self._then(self.call.ended(attempt, self.clock.now, sending.trailers))
+        call, now, came_later = self.call, self.clock.now, self._pending is None
+        if call.so_far.policy.unfinished != "tell" and _is_unfinished(call, sending):
+            actions = call.failed(attempt, UNFINISHED, now)
+        else:
+            rules = call.so_far.policy.tokens
+            if rules is not None:
+                call.used(self.usage(rules, sending), now)
+            actions = call.ended(attempt, now, sending.trailers)
+        self._carry_out(actions)
+        if came_later:
+            self.ended(attempt)
 
     def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
         """The tokens that a delivered answer says it cost. `rules` say where an answer has that number; `sending` has
@@ -383,16 +404,6 @@ class Driver:
         reader = UsageReader(rules, sending.reply)
         reader.feed(sending.body)
         return reader.ended(whole=True)
-
-    def _is_unfinished(self, sending: Sending) -> bool:
-        """Whether an answer is a stream of events that ends without its last event."""
-        assert sending.reply is not None
-        ends = self.call.so_far.stream_ends(sending.reply)
-        if not ends:
-            return False
-        reader, events = EndReader(ends), SseReader()
-        reader.see(events.feed(decoded(sending.body, coding_of(sending.reply.fields))))
-        return reader.unfinished and not reader.ends_with(events.cut_short())
 
     def _wait_in_silence(self, attempt: int) -> None:
         """Wait for the idle timeout of an answer that has begun and sends nothing more."""
@@ -443,6 +454,17 @@ class Driver:
             self.outcome = action.outcome
             self._free()
             self.over()
+
+
+def _is_unfinished(call: Call, sending: Sending) -> bool:
+    """Whether an answer is a stream of events that ends without its last event."""
+    assert sending.reply is not None
+    ends = call.so_far.stream_ends(sending.reply)
+    if not ends:
+        return False
+    reader, events = EndReader(ends), SseReader()
+    reader.see(events.feed(decoded(sending.body, coding_of(sending.reply.fields))))
+    return reader.unfinished and not reader.ends_with(events.cut_short())
 
 
 def _connecting(sending: Sending) -> bool:
@@ -554,14 +576,17 @@ class Recorder(Driver):
 
     @property
     def elapsed(self) -> float:
-        """The seconds from the call's beginning to its end; 0 before the end."""
-        return 0.0 if self.finished is None else self.finished - self.began
+        """The seconds from the call's beginning until its answer goes to the app, or to the call's end if it breaks; 0
+        before the end.
+        """
+        until = self.finished if self.sent_on is None or self.sent_on.handed_on is None else self.sent_on.handed_on
+        return 0.0 if until is None else until - self.began
 
     @property
     def status(self) -> int | None:
         """The status of the answer that the app got; None if it got none."""
         if self.answer is None:
-            return self.delivered_status
+            return None if self.sent_on is None or self.sent_on.reply is None else self.sent_on.reply.status
         return 200 if self.call.so_far.request.is_grpc else self.answer.status
 
 

@@ -15,7 +15,8 @@ class Sending:
 
     `pieces`: the body, if it does not come with the head; each piece has the seconds after which it comes, and the last
     one completes the answer. `cut`: the seconds from the head after which the answer breaks off, None if it does not;
-    `come`: the pieces that have come so far, as the driver notes them.
+    `come`, `began` and `handed_on` are noted by the driver: the pieces that have come so far, the time of the sending
+    (seconds), and the time at which the answer began to go to the app, if its body was not whole then.
     """
 
     after: float
@@ -26,6 +27,8 @@ class Sending:
     pieces: tuple[tuple[float, bytes], ...] = ()
     cut: float | None = None
     come: bytes = b""
+    began: float = 0.0
+    handed_on: float | None = None
 
     @property
     def never_ends(self) -> bool:

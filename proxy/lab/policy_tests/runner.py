@@ -22,7 +22,7 @@ from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN
 from proxy.lab.driver import BufferBudget, FixedDraws, Recorder
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
-from proxy.lab.routing import RefusedCall, choose
+from proxy.lab.routing import Chosen, RefusedCall, choose
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending, UpstreamStep
 from proxy.observe.masking import MASK
@@ -84,6 +84,7 @@ class _ScriptedCall(Recorder):
         self._stage = stage
         self._idempotency_key = str(uuid.UUID(int=number))
         self._steps = list(script.steps)  # those that nothing has met yet
+        self._first: Chosen | None = None  # the upstream that takes the call
 
     def ask(self) -> None:
         """Send the scripted request, if a policy takes it."""
@@ -91,6 +92,7 @@ class _ScriptedCall(Recorder):
         if isinstance(chosen, RefusedCall):
             self.played.outcome, self.played.status, self.played.elapsed = chosen.outcome.value, chosen.status, 0.0
             return
+        self._first = chosen
         stage.enter(self, chosen, self.script.ask, has_body=False)
         self.played.starts, self.played.tokens_after_each = self.starts, self.levels
 
@@ -117,6 +119,15 @@ class _ScriptedCall(Recorder):
         endpoints = self.call.so_far.policy.endpoints
         return endpoints[self.endpoint].label if self.endpoint is not None and endpoints else ""
 
+    @property
+    def _authority(self) -> str:
+        """The `Host` of the latest attempt: the one that the app named, else the endpoint's (contract, section 6)."""
+        upstream, first = self.call.so_far.policy.upstream, self._first
+        is_named = first is not None and first.place is not None and first.policy.upstream == upstream
+        if self.endpoint is None or is_named:
+            return self.call.so_far.request.authority
+        return self._stage.settings.router.by_name[upstream].target.endpoints[self.endpoint].authority
+
     def launched(self, attempt: int) -> float:
         transit = super().launched(attempt)
         played = self.played
@@ -124,6 +135,7 @@ class _ScriptedCall(Recorder):
         # The transparent retry takes the place of what it sends again.
         elapsed = self.clock.now - self.began
         fields = fields_of_attempt(self.call.so_far, attempt, elapsed, self._idempotency_key, credential=self.key)
+        fields["host"] = self._authority
         if self._place:
             fields["endpoint"] = self._place
         flight = self.call.so_far.in_flight(attempt)
