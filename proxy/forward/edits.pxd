@@ -9,6 +9,7 @@ cdef class Edits:
     cdef bint _is_short
     cdef public list _from_requests
     cdef public list _from_answers
+    cdef public bint cuts_answers
 
     cpdef frozenset from_request(self, Asking head)
     cpdef frozenset from_answer(self, head)

@@ -21,9 +21,12 @@ _MOST = 256
 class Edits:
     """The field lines that a policy adds to a request and to an answer, and the names of the fields that it removes
     first. The lines include the count of attempts; Via, which depends on the message's protocol, is added elsewhere.
+    `cuts_answers`: whether any field is removed from answers.
     """
 
-    __slots__ = ("_cut", "_from_answers", "_from_requests", "_is_short", "to_answers", "to_requests")
+    __slots__ = (
+        "_cut", "_from_answers", "_from_requests", "_is_short", "cuts_answers", "to_answers", "to_requests",
+    )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
         request = attempt_fields(Request("GET", "", "/"), policy, 1)
@@ -35,6 +38,7 @@ class Edits:
         self._is_short = len(self._cut) <= FEW
         self._from_requests = _marks(self._cut)
         self._from_answers = _marks(answer.names() - ANSWER_MERELY_CUT)
+        self.cuts_answers = bool(self._from_answers)
 
     def from_request(self, head: RequestHead) -> frozenset[bytes]:
         """The lower-case names of the fields to remove from a request with this head, beside those that are never

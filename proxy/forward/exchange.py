@@ -190,7 +190,7 @@ class Exchange(CallDriver):
                 if plain_end is None:
                     return False
                 trailers, status = plain_end
-            drop = NO_NAMES if plan.edits is None else plan.edits.from_answer(head)
+            drop = NO_NAMES if plan.edits is None or not plan.edits.cuts_answers else plan.edits.from_answer(head)
             delivery.respond(head, drop, plan.answer_lines, data, end, trailers)
             delivery.status, delivery.bytes_out = head.status, len(data)
             now = monotonic()

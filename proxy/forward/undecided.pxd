@@ -11,7 +11,7 @@ from proxy.retry.at_once cimport answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
 from proxy.retry.governor cimport Governor
-from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.scope_state cimport ScopeState, UsedBucket
 from proxy.retry.traffic cimport Traffic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
@@ -29,7 +29,7 @@ cdef class Undecided:
     cdef public object endpoints
     cdef public object choice
 
-    @cython.locals(request=Request, destination=Destination, origin=Origin, bucket=Bucket, traffic=Traffic, first=Attempt)
+    @cython.locals(request=Request, destination=Destination, origin=Origin, bucket=Bucket, traffic=Traffic, first=Attempt, used=UsedBucket)
     cdef Attempt begin(self, AttemptOwner owner, Plan plan, ScopeState scope, bytes body, double now)
     @cython.locals(governor=Governor)
     cdef bint _pass_gates(self, ScopeState scope, Request request, double now) except -1

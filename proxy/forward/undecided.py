@@ -101,11 +101,13 @@ class Undecided:
             return None
         if destination.only is None:
             destination.took(origin)
-        app, bucket = request.app, scope.bucket
-        if scope.mode or app is not None:
-            bucket = scope.used_bucket(app)
-        if bucket is not None and not bucket.rests:
-            bucket.begin(now)
+        app, used = request.app, scope.used
+        bucket = used.bucket if app is used.app else scope.used_bucket(app)
+        if bucket is not None:
+            if bucket.rests:
+                bucket.called_at = now
+            else:
+                bucket.begin(now)
         self.scope, self.bucket, self.body = scope, bucket, body
         if scope.mode == 2:  # off
             self.traffic = None

@@ -55,6 +55,9 @@ make_table()
 cdef dict policies = {}  # what stands between a call's time and its method
 cdef long long latest_second = -1  # the second of the latest timestamp, and its text
 cdef char second_text[19]
+cdef object latest_app = None  # the app of the latest call that had one, and its member of the JSON
+cdef char app_text[80]
+cdef Py_ssize_t app_size = 0
 
 
 def call_lines(list calls not None):
@@ -147,8 +150,7 @@ cdef int write_call(Line *line, CallRecord call) except -1:
     text(line, call.endpoint)
     protocol(line, call.protocol)
     if call.app:
-        put(line, b',"app":')
-        text(line, call.app)
+        app(line, call.app)
     if call.grpc_status is not None:
         put(line, b',"grpc_status":')
         number(line, call.grpc_status)
@@ -254,6 +256,22 @@ cdef inline int protocol(Line *line, object value) except -1:
 cdef int duration(Line *line, double seconds) except -1:
     """Seconds, of what may have taken no time at all."""
     return put(line, b'0.0') if seconds == 0.0 else fixed(line, seconds)
+
+
+cdef int app(Line *line, object name) except -1:
+    """The member that names a call's app; it is mostly that of the call before."""
+    global latest_app, app_size
+    cdef Py_ssize_t begun = line.size
+    if name is latest_app:
+        memcpy(space(line, app_size), app_text, app_size)
+        line.size += app_size
+        return 0
+    put(line, b',"app":')
+    text(line, name)
+    if line.size - begun <= <Py_ssize_t>sizeof(app_text):
+        latest_app, app_size = name, line.size - begun
+        memcpy(app_text, line.text + begun, app_size)
+    return 0
 
 
 cdef int price(Line *line, object value) except -1:

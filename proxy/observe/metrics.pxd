@@ -15,7 +15,7 @@ cdef class Durations:
 cdef class Series:
     cdef public object upstream
     cdef public object route
-    cdef public list at_once
+    cdef public long long[10] at_once  # one for each hundred of status codes
     cdef public object outcomes
     cdef public object results
     cdef public object reasons
@@ -24,6 +24,8 @@ cdef class Series:
     cdef public object fallbacks
     cdef public list ge
     cdef public dict apps
+    cdef public str _latest_app
+    cdef public Series _of_latest_app
     cdef public long long retries_failed
     cdef public long long hedges
     cdef public long long transparent

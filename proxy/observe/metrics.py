@@ -33,6 +33,8 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 
 #: The slots of a histogram that has counted nothing. Compiled, they are an array, which can't be made from `[0] * n`.
 _NOTHING = [0] * (len(BOUNDS) + 1)
+#: Calls by status // 100, of which none was counted; compiled, they are an array too, which is set as a whole.
+_NO_CALLS = [0] * 10
 
 #: A6's classes of retry attempts.
 GE = (1, 2, 3, 4, 5, 10, 100, 1000)
@@ -159,7 +161,8 @@ class Series:
     """
 
     __slots__ = (
-        "app_retries", "apps", "at_once", "attempt_seconds", "backoff_seconds", "call_seconds", "denied",
+        "_latest_app", "_of_latest_app", "app_retries", "apps", "at_once", "attempt_seconds", "backoff_seconds",
+        "call_seconds", "denied",
         "estimate_ratio_sum", "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges",
         "likely_app_retries", "outcomes", "reasons", "results", "resumed_bytes", "resumes", "retries_failed", "route",
         "stream_errors", "streams_unfinished", "tokens", "transparent", "upstream",
@@ -169,7 +172,9 @@ class Series:
         self.upstream = upstream
         self.route = route
         self.apps: dict[str, Series] = {}
-        self.at_once = [0] * 10
+        self._latest_app = ""  # the app that was counted last
+        self._of_latest_app: Series | None = None
+        self.at_once = list(_NO_CALLS)
         self.outcomes: Tally[tuple[Outcome, int]] = Tally()
         self.results: Tally[str] = Tally()
         self.reasons: Tally[str] = Tally()
@@ -198,6 +203,8 @@ class Series:
     def add(self, other: Series) -> None:
         """Add the counts of another series, of the same upstream and route in another process."""
         for name in self.__slots__:
+            if name.startswith("_"):
+                continue
             mine, counted = getattr(self, name), getattr(other, name)
             if isinstance(counted, Tally):
                 mine.add(counted)
@@ -345,7 +352,10 @@ class Metrics:
 
 def _count_app(series: Series, call: CallRecord) -> None:
     """Count a call, its retries and the retries that were denied to it, under the name of its app."""
-    own = _of_app(series, call.app)
+    own = series._of_latest_app
+    if own is None or call.app is not series._latest_app:
+        own = series._of_latest_app = _of_app(series, call.app)
+        series._latest_app = call.app
     if call.course.was_sent_once:
         own.at_once[call.status // 100] += 1
         return

@@ -1,28 +1,31 @@
+cimport cython
+
 from proxy.retry.app_parts cimport AppParts
 from proxy.retry.buckets cimport Bucket, BudgetBucket, QuotaBucket
+from proxy.retry.value_bases cimport NamedAppBase
+
+
+cdef class AppQuota(Bucket):
+    cdef public Bucket whole
+    cdef public str name
+    cdef public Py_ssize_t index
+    cdef public bint _low
 
 
 cdef class PartedQuota(QuotaBucket):
     cdef public AppParts parts
     cdef public dict _views
-    cdef public object _latest_app
-    cdef public Bucket _latest
 
     cpdef available(self, Py_ssize_t index, bint low, double now)
     cpdef affords_for(self, Py_ssize_t index, bint low, price, double now)
     cpdef bint take_for(self, Py_ssize_t index, bint low, price, double now) except -1
     cpdef earn_for(self, Py_ssize_t index, tokens, double now)
     cpdef charge_for(self, Py_ssize_t index, bint low, double now)
+    @cython.locals(view=AppQuota)
+    cdef _note_calls(self)
 
 
-cdef class AppQuota(Bucket):
-    cdef public Bucket whole
-    cdef public str name
-    cdef public Py_ssize_t _index
-    cdef public bint _low
-
-
-cpdef Bucket app_view(dict views, whole, app)
+cpdef AppQuota app_view(dict views, whole, NamedAppBase app)
 
 
 cdef class PartedBudget(BudgetBucket):

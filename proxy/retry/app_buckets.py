@@ -19,6 +19,7 @@ from proxy.retry.buckets import Affords, Bucket, BudgetBucket, QuotaBucket, make
 from proxy.retry.facts import Class
 
 _LOW = RANKS["low"]
+_INFINITE = math.inf
 
 
 def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
@@ -47,38 +48,53 @@ def parts_of(spec: QuotaSpec, level: float) -> AppParts:
 
 
 class PartedQuota(QuotaBucket):
-    """A quota of which each app has a part. `index`, in all methods, is the number of an app among the parts."""
+    """A quota of which each app has a part. `index`, in all methods, is the number of an app among the parts.
+
+    While the quota rests, so do the apps' views of it: callers then set a view's `called_at` alone, which is noted in
+    the parts before they are asked.
+    """
 
     # Methods of the base class are called by its name, since compiled code goes through the interpreter for `super()`.
 
-    __slots__ = ("_latest", "_latest_app", "_views", "parts")
+    __slots__ = ("_views", "parts")
 
     def __init__(self, spec: QuotaSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> None:
         QuotaBucket.__init__(self, spec, instead_of=instead_of, now=now)
         self.parts = parts_of(spec, self._level)
-        self._views: dict[NamedApp, Bucket] = {}
-        self._latest_app: NamedApp | None = None  # the app that called last
-        self._latest: Bucket = self  # and its view
+        self._views: dict[str, AppQuota] = {}
 
     def of_app(self, app: NamedApp) -> Bucket:
-        if self._latest_app is not app:  # the same object, whose hash would take longer than all else here
-            self._latest = app_view(self._views, self, app)
-            self._latest_app = app
-        return self._latest
+        return app_view(self._views, self, app)
 
     def state(self) -> tuple[float, ...]:
         """The state as numbers: first that of the whole bucket, then that of its parts."""
+        self._note_calls()
         return (*QuotaBucket.state(self), *self.parts.state())
 
     def restore(self, state: tuple[float, ...]) -> None:
         """Take over a state that `state` has returned, of this object or of another with the same definition."""
         QuotaBucket.restore(self, state[:4])
         self.parts.restore(state[4:])
+        for view in self._views.values():
+            view.rests = False
 
     def _advance(self, now: float) -> None:
         before = self._level
         QuotaBucket._advance(self, now)
         self.parts.refilled(before, self._level)
+
+    def _note_payment(self, now: float) -> None:
+        if self.rests:
+            self._note_calls()
+            for view in self._views.values():
+                view.rests = False
+        QuotaBucket._note_payment(self, now)
+
+    def _note_calls(self) -> None:
+        """Note in the parts when each app made its latest call, if that was not reported since the quota rests."""
+        for view in self._views.values():
+            if view.called_at > self.parts.seen(view.index):
+                self.parts.came(view.index, view.called_at)
 
     def _put_back(self, price: float, now: float) -> None:
         before = self.level(now)
@@ -96,10 +112,14 @@ class PartedQuota(QuotaBucket):
 
     def available(self, index: int, low: bool, now: float) -> float:
         """The tokens that the app with the number `index` may spend now. `low`: its call has low priority."""
+        if self.rests:
+            self._note_calls()
         return self.parts.available(index, self.level(now), now, low=low)
 
     def affords_for(self, index: int, low: bool, price: float, now: float) -> bool:
         """Whether the app with the number `index` may spend the price now. `low`: its call has low priority."""
+        if self.rests:
+            self._note_calls()
         return not price or self.parts.affords(index, price, self.level(now), now, low=low)
 
     def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
@@ -109,6 +129,8 @@ class PartedQuota(QuotaBucket):
         level = self.level(now)
         if not price:
             return True
+        if self.rests:
+            self._note_calls()
         if not self.parts.affords(index, price, level, now, low=low):
             return False
         self.parts.took(index, price, level, now)
@@ -119,6 +141,7 @@ class PartedQuota(QuotaBucket):
     def earn_for(self, index: int, tokens: float, now: float) -> None:
         """Put back tokens that the app with the number `index` earned, or got back."""
         if self._level >= self.capacity:  # nearly always the case; every part is full then
+            self.rests = self._trusted == _INFINITE
             return
         self._level = min(self.capacity, self.level(now) + tokens)
         self.parts.earned(index, tokens, self._level)
@@ -142,6 +165,7 @@ class SpentByApps(Protocol):
     spec: QuotaSpec
     capacity: float
     parts: AppParts
+    rests: bool
 
     def level(self, now: float) -> float:
         """The tokens left."""
@@ -191,9 +215,11 @@ class SpentByApps(Protocol):
 
 
 class AppQuota(Bucket):
-    """A quota as one app's calls spend it. `whole`: the quota of all apps."""
+    """A quota as one app's calls spend it. `whole`: the quota of all apps; `index`: the app's number among its
+    parts.
+    """
 
-    __slots__ = ("_index", "_low", "name", "whole")
+    __slots__ = ("_low", "index", "name", "whole")
 
     spec: QuotaSpec
 
@@ -201,26 +227,26 @@ class AppQuota(Bucket):
         super().__init__(whole.spec, whole.capacity)
         self.whole = whole
         self.name = app.name
-        self._index, self._low = whole.parts.index(app.name), app.rank == _LOW
+        self.index, self._low = whole.parts.index(app.name), app.rank == _LOW
 
     def level(self, now: float) -> float:
         return self.whole.level(now)
 
     def spendable(self, now: float) -> float:
         """The tokens that the app may spend now."""
-        return self.whole.available(self._index, self._low, now)
+        return self.whole.available(self.index, self._low, now)
 
     def begin(self, now: float) -> None:
-        self.whole.came(self._index, now)
+        self.whole.came(self.index, now)
 
     def price(self, cls: Class) -> float:
         return self.whole.price(cls)
 
     def affords(self, price: float, now: float) -> Affords:
-        return self.whole.affords_for(self._index, self._low, price, now)
+        return self.whole.affords_for(self.index, self._low, price, now)
 
     def take(self, price: float, now: float) -> bool:
-        return self.whole.take_for(self._index, self._low, price, now)
+        return self.whole.take_for(self.index, self._low, price, now)
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         self.whole.ask(price, due, now, partial(self._answered, now, answer))
@@ -230,20 +256,21 @@ class AppQuota(Bucket):
         app.
         """
         if granted:
-            self.whole.parts.took(self._index, price, self.whole.level(now) + price, now)
+            self.whole.parts.took(self.index, price, self.whole.level(now) + price, now)
         answer(price, granted)
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        self.whole.earn_for(self._index, price, now)
+        self.whole.earn_for(self.index, price, now)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        self.whole.succeeded_for(self._index, last_price, now)
+        self.whole.succeeded_for(self.index, last_price, now)
+        self.rests = self.whole.rests
 
     def charge_app_retry(self, now: float) -> float:
-        return self.whole.charge_for(self._index, self._low, now)
+        return self.whole.charge_for(self.index, self._low, now)
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        self.whole.earn_for(self._index, charged, now)
+        self.whole.earn_for(self.index, charged, now)
 
     def share(self, now: float) -> float | None:
         return self.whole.share(now)
@@ -252,13 +279,14 @@ class AppQuota(Bucket):
         return self.whole.withheld()
 
 
-def app_view(views: dict[NamedApp, Bucket], whole: SpentByApps, app: NamedApp) -> Bucket:
+def app_view(views: dict[str, AppQuota], whole: SpentByApps, app: NamedApp) -> AppQuota:
     """Return one app's view of the quota `whole`: the one in `views` or, if it has none yet, a new one, which is
-    added.
+    added. Calls of low priority have views of their own.
     """
-    view = views.get(app)
+    name = app.name if app.rank != _LOW else "low " + app.name
+    view = views.get(name)
     if view is None:
-        view = views[app] = AppQuota(whole, app)
+        view = views[name] = AppQuota(whole, app)
     return view
 
 

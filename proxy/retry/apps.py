@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proxy.retry.app_parts import MOST_PARTS, Shares
+from proxy.retry.value_bases import NamedAppBase
 
 #: The ranks of the priorities: calls of a lower rank go first.
 RANKS: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
@@ -21,7 +22,7 @@ PRIORITY_FIELD = "x-retry-priority"
 
 
 @dataclass(frozen=True, slots=True)
-class NamedApp:
+class NamedApp(NamedAppBase):
     """An app, as queues of waiting calls know it: `rank` is the number of its priority (the lowest goes first), and
     `weight` its share beside other apps of that rank.
     """

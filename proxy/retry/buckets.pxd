@@ -5,6 +5,7 @@ cdef class Bucket:
     cdef public object spec
     cdef public object capacity
     cdef public bint rests
+    cdef public double called_at
     cdef public bint charges_failures
 
     cpdef level(self, double now)

@@ -48,12 +48,12 @@ Affords = bool | Literal["ask"]
 
 class Bucket:
     """The store of tokens that the retries of a policy are paid from. Buckets kept outside this process (stores/) have
-    the same interface. `rests`: the bucket is full, and this process alone changes it, so that neither `begin` nor
-    `succeeded` would change anything, and a caller need not call them. `charges_failures`: failed attempts cost tokens,
-    so that each has to be reported (`failed`).
+    the same interface. `rests`: the bucket is full, and this process alone changes it, so that a caller need not call
+    `succeeded`, and may set `called_at` (the time of the latest call that began in this way) instead of calling
+    `begin`. `charges_failures`: failed attempts cost tokens, so that each has to be reported (`failed`).
     """
 
-    __slots__ = ("capacity", "charges_failures", "rests", "spec")
+    __slots__ = ("called_at", "capacity", "charges_failures", "rests", "spec")
 
     spec: BucketSpec
 
@@ -61,6 +61,7 @@ class Bucket:
         self.spec = spec
         self.capacity = capacity
         self.rests = self.charges_failures = False
+        self.called_at = -_INFINITE
 
     def level(self, now: float) -> float:
         """The number of tokens left; for a budget, the number of retries that would be granted now."""

@@ -1,4 +1,4 @@
-from proxy.retry.value_bases cimport FaultBase, PushbackBase, VerdictBase
+from proxy.retry.value_bases cimport FaultBase, NamedAppBase, PushbackBase, VerdictBase
 
 
 cdef class Request:
@@ -9,7 +9,7 @@ cdef class Request:
     cdef public object fields
     cdef public bint plain
     cdef public bint timed
-    cdef public object app
+    cdef public NamedAppBase app
     cdef public bytes user_agent
 
     cpdef bint is_idempotent(self, key_header, bint injected) except -1

@@ -82,8 +82,7 @@ class NextAttempt:
         self.governs = False
         self.paid: float | None = None
         self.app_paid: float | None = None
-        is_plain = not self.scope.mode and self.request.app is None  # of attributes, whose types are known
-        self.bucket: Bucket | None = self.scope.bucket if is_plain else self.scope.used_bucket(request.app)
+        self.bucket: Bucket | None = self.scope.used_bucket(self.request.app)  # of attributes, whose types are known
         self.keys: CallKeys[ScopeState] | None = None
         self.picker: EndpointPicker | None = None
         self.payment: Payment | None = None

@@ -3,12 +3,18 @@ cimport cython
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
 from proxy.retry.governor cimport Governor
+from proxy.retry.value_bases cimport NamedAppBase
 
 
 cdef class LookUp:
     cdef public object policy
     cdef public object authority
     cdef public long long epoch
+
+
+cdef class UsedBucket:
+    cdef public NamedAppBase app
+    cdef public Bucket bucket
 
 
 cdef class ScopeState:
@@ -26,6 +32,7 @@ cdef class ScopeState:
     cdef public object keys
     cdef public object who
     cdef public Bucket _shadow
+    cdef public UsedBucket used
     cdef public LookUp looked_up
     cdef public object rate
     cdef public object limiter
@@ -33,6 +40,6 @@ cdef class ScopeState:
     cdef public bint marked
 
     cpdef bint admits(self, double now) except -1
-    @cython.locals(bucket=Bucket)
-    cpdef Bucket used_bucket(self, app)
+    @cython.locals(bucket=Bucket, used=UsedBucket)
+    cpdef Bucket used_bucket(self, NamedAppBase app)
     cpdef caller(self, Request request)

@@ -20,6 +20,8 @@ from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import STEP, TokenGate
 from proxy.retry.token_sizes import TokenSizes
 
+#: An app that makes no call.
+_NO_APP = NamedApp("")
 #: The number of each mode: numbers are faster to compare than names.
 _MODES: Mapping[str, int] = {"enforce": 0, "observe": 1, "off": 2}
 
@@ -54,6 +56,16 @@ class LookUp:
         self.epoch = 0
 
 
+class UsedBucket:
+    """The bucket from which the retries of `app` are paid: of the calls that share a state, the latest one's app."""
+
+    __slots__ = ("app", "bucket")
+
+    def __init__(self) -> None:
+        self.app: NamedApp | None = _NO_APP
+        self.bucket: Bucket | None = None
+
+
 class ScopeState:
     """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
     None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate buckets and of the adaptive
@@ -62,12 +74,13 @@ class ScopeState:
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
     credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
     (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's (0 for enforce, 1 for observe, 2
-    for off). `looked_up`: the request and policy for which the registry found this state.
+    for off). `looked_up`: the request and policy for which the registry found this state. `used`: what `used_bucket`
+    returned last.
     """
 
     __slots__ = (
         "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter", "looked_up", "marked", "mode",
-        "pacing", "places", "rate", "rates", "seen", "token_sizes", "ungated", "value", "who",
+        "pacing", "places", "rate", "rates", "seen", "token_sizes", "ungated", "used", "value", "who",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913  a table of what calls share
@@ -98,6 +111,7 @@ class ScopeState:
         self.who = who
         self.mode = _MODES[mode]
         self._shadow: Bucket | None = None
+        self.used = UsedBucket()
         self.looked_up = LookUp()
         self.token_sizes: TokenSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
@@ -138,10 +152,14 @@ class ScopeState:
         """The bucket that this app's retries are paid from (the app's part of it, if it has parts): under `mode:
         observe` the shadow bucket, under `off` None.
         """
-        bucket = self.bucket
-        if self.mode:
-            bucket = self.shadow if self.mode == 1 else None
-        return bucket if app is None or bucket is None else bucket.of_app(app)
+        used = self.used
+        if app is not used.app:
+            bucket = self.bucket
+            if self.mode:
+                bucket = self.shadow if self.mode == 1 else None
+            used.app = app
+            used.bucket = bucket if app is None or bucket is None else bucket.of_app(app)
+        return used.bucket
 
     def take_mark(self) -> bool:
         """Whether a call has used this state since this method was last called."""

@@ -109,6 +109,12 @@ cdef class PolicyBase:
     cdef public object course
 
 
+cdef class NamedAppBase:
+    cdef public str name
+    cdef public object weight
+    cdef public int rank
+
+
 cdef class VerdictBase:
     cdef public object cls
     cdef public str because

@@ -1,4 +1,4 @@
-"""The members of the frozen values that deciding reads most: policies, and how attempts end.
+"""The members of the frozen values that deciding reads most: policies, apps, and how attempts end.
 
 A dataclass can't be compiled to a class with types. So each of these values has a base class that names its members,
 and is compiled: compiled code reads a member from the object's memory, where a look-up by name takes some 140
@@ -124,6 +124,12 @@ class PolicyBase:
         "upstream",
         "via",
     )  # fmt: skip
+
+
+class NamedAppBase:
+    """The members of a `NamedApp`."""
+
+    __slots__ = ("name", "rank", "weight")
 
 
 class VerdictBase:

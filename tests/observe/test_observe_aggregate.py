@@ -69,7 +69,7 @@ def test_only_series_that_moved_are_told_of() -> None:
         working.labelled(name, "").outcomes[Outcome.SUCCESS, 2] = 1
     gathered.keep(1, Report(working.moved(known), 2))
     assert working.moved(known) == []
-    working.labelled("b", "").at_once[2] += 1
+    working.labelled("b", "").at_once = [0, 0, 1, *[0] * 7]
     moved = working.moved(known)
     assert [series.upstream for series in moved] == ["b"]
     gathered.keep(1, Report(moved, 3))

@@ -51,6 +51,45 @@ def test_an_app_spends_its_own_part_whatever_others_spent() -> None:
     assert spend_all(bucket, WEB) == 400
 
 
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["begin", "succeeded", "take", "take", "whole"]),
+        st.sampled_from([WEB, BATCH, OTHERS, BATCH.lowered()]),
+        st.floats(0, 70),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=200)
+@given(steps)
+def test_a_quota_that_rests_grants_as_if_each_call_were_reported(script: list[tuple[str, NamedApp, float]]) -> None:
+    every, spared, now = PartedQuota(SPEC), PartedQuota(SPEC), 0.0
+    for move, app, pause in script:
+        now += pause
+        told, view = every.of_app(app), spared.of_app(app)
+        match move:
+            case "begin":
+                told.begin(now)
+                if view.rests:
+                    view.called_at = now
+                else:
+                    view.begin(now)
+            case "succeeded":
+                told.succeeded(None, now)
+                if not view.rests:
+                    view.succeeded(None, now)
+            case "take":
+                assert told.affords(300, now) == view.affords(300, now)
+                assert told.take(300, now) == view.take(300, now)
+            case "whole":
+                assert every.take(5, now) == spared.take(5, now)
+        assert every.level(now) == spared.level(now)
+        assert [every.of_app(each).spendable(now) for each in (WEB, BATCH, OTHERS)] == [
+            spared.of_app(each).spendable(now) for each in (WEB, BATCH, OTHERS)
+        ]
+
+
 def test_low_priority_spends_only_above_half_the_capacity() -> None:
     bucket = PartedQuota(SPEC)
     assert spend_all(bucket, BATCH.lowered()) == 300

@@ -140,7 +140,7 @@ def test_pauses_double() -> None:
 
 def counted(calls: int, *, retried: int = 0) -> Series:
     series = Series("a", "")
-    series.at_once[2] = calls
+    series.at_once = [0, 0, calls, *[0] * 7]
     series.outcomes[Outcome.SUCCESS, 2] += retried
     series.ge[0] = retried
     for _ in range(calls):

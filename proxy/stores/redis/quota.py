@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from proxy.retry.app_buckets import app_view, parts_of
+from proxy.retry.app_buckets import AppQuota, app_view, parts_of
 from proxy.retry.apps import NamedApp
 from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
@@ -33,7 +33,7 @@ class RedisQuota(LeasedBucket, Bucket):
     def __init__(self, spec: QuotaSpec, store: Store, key: str, known: float | None) -> None:
         Bucket.__init__(self, spec, spec.capacity)
         self.parts = parts_of(spec, spec.capacity)  # this process's view of the apps' parts
-        self._views: dict[NamedApp, Bucket] = {}
+        self._views: dict[str, AppQuota] = {}
         self._own = QuotaBucket(spec)  # used for prices at all times; while Redis is out, this process's share
         prices = spec.retry_cost, spec.timeout_cost, spec.throttling_cost
         self._begin(store, key, known, start=self._own.level(0.0), refill=spec.refill, prices=prices)
