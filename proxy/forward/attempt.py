@@ -72,7 +72,8 @@ class AttemptOwner:
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
         """Forward an answer for which nothing has to be decided, and return True; for any other answer, do nothing and
-        return False. `head`: of a status below 400, since all others have to be decided about. `data`: the part of the
+        return False. Called only while the call is not `decided`. `head`: of a status below 400, since all others have
+        to be decided about. `data`: the part of the
         answer's body that came with its head, all of it if `end`; only then may there be `trailers`.
         """
         raise NotImplementedError
@@ -232,7 +233,8 @@ class Attempt(Listener):
         """Forward an answer that came in one piece (head, body `data` and trailers), and return True; False if the call
         has to decide something first, so that nothing was forwarded.
         """
-        return head.status < 400 and self.owner.forward_success(self, head, data, True, trailers)
+        owner = self.owner
+        return head.status < 400 and not owner.decided and owner.forward_success(self, head, data, True, trailers)
 
     def on_data(self, data: bytes) -> None:
         """Take more of the answer's body: forward it if the answer is being delivered, else keep it."""

@@ -13,9 +13,10 @@ from proxy.forward.undecided cimport Undecided
 from proxy.forward.upload cimport Upload
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Ask, Deliver, Hold, Launch, Peek, WakeAt
+from proxy.retry.call_state cimport CallState
 from proxy.retry.facts cimport Reply
 from proxy.retry.machine cimport Call as Decider
-from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.states cimport Flight
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 
@@ -34,7 +35,6 @@ cdef class CallDriver(AttemptOwner):
     cdef public double started
     cdef public Undecided _undecided
     cdef public Alarm _alarm
-    cdef public ScopeState _scope
     cdef public object _verdict
 
     @cython.locals(undecided=Undecided, first=Attempt)
@@ -45,8 +45,10 @@ cdef class CallDriver(AttemptOwner):
     cpdef carry_out(self, tuple actions, double now)
     @cython.locals(direct=ConnectionStream, connection=Connection)
     cpdef stream_on(self, Attempt attempt, double now)
-    @cython.locals(attempt=Attempt, record=CallRecord)
+    @cython.locals(attempt=Attempt, record=CallRecord, delivery=Delivery, so_far=CallState)
     cpdef finish(self, outcome, double now)
+    @cython.locals(delivered=Flight, delivery=Delivery)
+    cdef _forget_call(self, CallState so_far, outcome)
     @cython.locals(direct=ConnectionStream)
     cdef release_app(self)
     cdef _note_sent(self, Attempt attempt)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from proxy.forward.attempt import DELIVERING, HELD, HOLDING, Attempt, AttemptOwner
 from proxy.forward.broken_answer import BrokenAnswer
@@ -44,10 +44,10 @@ from proxy.retry.actions import (
     Peek,
     WakeAt,
 )
+from proxy.retry.call_state import CallState
 from proxy.retry.facts import Fault, Outcome, Reply
 from proxy.retry.machine import Call
 from proxy.retry.reasons import GATES
-from proxy.retry.scope_state import ScopeState
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
@@ -58,6 +58,8 @@ from proxy.wire.head import Trailers
 NEVER = float("inf")
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _OVERLOADED, _SUCCESS = Outcome.OVERLOADED, Outcome.SUCCESS
+#: The `Call` and the sender of a driver that is kept for another call.
+_NO_CALL, _NO_SENDER = cast(Call, None), cast(Sender, None)
 
 
 class CallDriver(AttemptOwner):
@@ -71,7 +73,7 @@ class CallDriver(AttemptOwner):
     """
 
     __slots__ = (
-        "_alarm", "_make_sender", "_scope", "_undecided", "_verdict", "call", "context", "delivery", "due", "journey",
+        "_alarm", "_make_sender", "_undecided", "_verdict", "call", "context", "delivery", "due", "journey",
         "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
@@ -79,7 +81,6 @@ class CallDriver(AttemptOwner):
     plan: Plan
     sender: Sender
     started: float
-    _scope: ScopeState | None
 
     def __init__(
         self,
@@ -99,7 +100,6 @@ class CallDriver(AttemptOwner):
         self._make_sender = make_sender
         self._undecided = Undecided(context)
         self._alarm: Alarm | None = None
-        self._scope = None  # this call's, or the previous call's
         self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
 
     # -- the `Call` ---------------------------------------------------------------------------------------------------
@@ -126,14 +126,15 @@ class CallDriver(AttemptOwner):
             call.head(
                 1, Reply(first.head.status, first.head), first.arrived
             )  # the call's action, to deliver, is done already
-        self.carry_out(actions, self.started)
+        if actions:
+            self.carry_out(actions, self.started)
         if self.upload is not None and self.upload.overfull:  # the body was sent, and is not kept for another attempt
             self._lose(self.upload)
         return call
 
     def _decide(self) -> Call:
         """Make the `Call`, and the sender of its attempts."""
-        app, plan, scope = self.delivery.app, self.plan, self._scope
+        app, plan, scope = self.delivery.app, self.plan, self.plan.scope
         elsewhere = None
         if plan.ways is not None:
             self.journey = Journey(self.context, plan)
@@ -187,7 +188,8 @@ class CallDriver(AttemptOwner):
             reply.follows = not stream.is_first
         now = attempt.arrived
         try:
-            self.carry_out(self.decider().head(attempt.number, reply, now), now)
+            call = self.call if self.decided else self.decider()
+            self.carry_out(call.head(attempt.number, reply, now), now)
         except Exception as error:
             self.break_down(error, now)
 
@@ -277,7 +279,8 @@ class CallDriver(AttemptOwner):
         with these trailers (None for none), and carry out the call's actions.
         """
         try:
-            self.carry_out(self.decider().ended(attempt, now, trailers), now)
+            call = self.call if self.decided else self.decider()
+            self.carry_out(call.ended(attempt, now, trailers), now)
         except Exception as error:
             self.break_down(error, now)
 
@@ -364,7 +367,21 @@ class CallDriver(AttemptOwner):
         context.observer.call_ended(record)
         self.flights.clear()
         self._undecided.first = None  # breaks a reference cycle
+        self._forget_call(so_far, outcome)
         self.release_app()
+
+    def _forget_call(self, so_far: CallState, outcome: Outcome) -> None:
+        """Make the driver ready for the next call, as it is after a call about which nothing had to be decided, if the
+        call, whose state is `so_far`, has succeeded, and kept nothing but its attempts: no body, and no beginning of an
+        answer. Nothing else of it could still report to the driver.
+        """
+        delivered, delivery = so_far.delivered, self.delivery
+        kept = self.upload is not None or self.journey is not None or delivery.pipe is not None or delivery.detail
+        if outcome is not _SUCCESS or kept or not self.plan.plain:
+            return
+        if delivered is not None and delivered.body_wait is None:
+            self.decided = False
+            self.call, self.sender = _NO_CALL, _NO_SENDER
 
     def release_app(self) -> None:
         """Give the app's stream back, since the call is over."""
@@ -438,7 +455,8 @@ class CallDriver(AttemptOwner):
     def _wake(self, now: float) -> None:
         """Let the call decide what is due at `now`: its alarm has rung, or its deadline has passed."""
         try:
-            self.carry_out(self.decider().woke(now), now)
+            call = self.call if self.decided else self.decider()
+            self.carry_out(call.woke(now), now)
         except Exception as error:
             self.break_down(error, now)
 
@@ -561,10 +579,10 @@ def _fall_back(driver: CallDriver, action: FallBack, now: float) -> None:
     if driver._alarm is not None:
         driver._alarm.stop()
     plan = driver.plan = journey.go_on(before.so_far.attempts, driver.upload)
-    driver._scope = driver.context.registry.scope(plan.policy, plan.request, now)
+    scope = plan.scope = driver.context.registry.scope(plan.policy, plan.request, now)
     call = driver._decide()
     if plan.policy.tokens is not None:
-        expect_price(call, plan, driver._scope, body_of(driver.upload, driver.journey), driver.upload, now)
+        expect_price(call, plan, scope, body_of(driver.upload, driver.journey), driver.upload, now)
     actions = call.go_on(before, now)
     driver.due_by(NEVER if call.so_far.deadline is None else call.so_far.deadline)
     if plan.policy.timeouts.idle is not None:

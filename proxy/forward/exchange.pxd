@@ -18,7 +18,10 @@ from proxy.wire.http1.response cimport ResponseHead as Answered
 cdef class Exchange(CallDriver):
     @cython.locals(direct=ConnectionStream, scope=ScopeState, first=Attempt, request=Request)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
+    @cython.locals(delivery=Delivery, direct=ConnectionStream)
     cdef _succeed(self, double now, bint looked=*)
+    @cython.locals(delivery=Delivery, direct=ConnectionStream)
+    cpdef bint forward_success(self, Attempt attempt, Answered head, bytes data, bint end, trailers) except -1
     cpdef app_data(self, bytes data)
     cpdef app_ended(self, trailers)
     @cython.locals(attempt=Attempt)

@@ -65,13 +65,16 @@ class Exchange(CallDriver):
         context, delivery = self.context, self.delivery
         app, direct = delivery.app, delivery.direct
         self.plan = plan
-        request = plan.request
         self.started = self.moved = now
         self.over = False
         delivery.status = delivery.bytes_out = 0
         delivery.grpc_status = None
         try:
-            scope = self._scope = context.registry.scope(plan.policy, request, now, self._scope)
+            scope = plan.scope
+            if scope is None or scope.epoch != context.registry.epoch:
+                scope = plan.scope = context.registry.scope(plan.policy, plan.request, now)
+            else:
+                scope.marked = True
             first, has_pinned = None, app.has_pinned if direct is None else direct.has_pinned
             if plan.plain and done and trailers is None and not has_pinned:
                 first = self._undecided.begin(self, plan, scope, body, now)
@@ -101,7 +104,7 @@ class Exchange(CallDriver):
         if upload is not None and awaits_body(self.plan, upload):
             upload.settle({})
         else:
-            actions = begin(call, self.plan, self._scope, body_of(self.upload, self.journey), upload, now)
+            actions = begin(call, self.plan, self.plan.scope, body_of(self.upload, self.journey), upload, now)
         self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
         if not done and idle is not None:
             self.due = min(self.due, now + idle)
@@ -171,7 +174,7 @@ class Exchange(CallDriver):
         if `end`, with its `trailers`.
         """
         delivery, plan = self.delivery, self.plan
-        if self.decided or (end and trailers is None and plan.is_grpc):
+        if end and trailers is None and plan.is_grpc:
             return False  # no success of gRPC ends with its head but a status
         try:
             looked = False
@@ -191,7 +194,11 @@ class Exchange(CallDriver):
                     return False
                 trailers, status = plain_end
             drop = NO_NAMES if plan.edits is None or not plan.edits.cuts_answers else plan.edits.from_answer(head)
-            delivery.respond(head, drop, plan.answer_lines, data, end, trailers)
+            direct = delivery.direct
+            if direct is not None:
+                direct.respond(head, drop, plan.answer_lines, data, end, trailers)
+            else:
+                delivery.app.respond(head, drop, plan.answer_lines, data, end, trailers)
             delivery.status, delivery.bytes_out = head.status, len(data)
             now = monotonic()
             self._undecided.answered_well(plan, self.started, now)
@@ -282,7 +289,7 @@ class Exchange(CallDriver):
         """
         if self.decided and type(self.call.so_far.state) is New and not awaits_body(self.plan, upload):
             now = monotonic()
-            self.notify(now, begin, (self.plan, self._scope, body_of(upload, self.journey), upload, now))
+            self.notify(now, begin, (self.plan, self.plan.scope, body_of(upload, self.journey), upload, now))
             if not self.over and self.call.so_far.deadline is not None:
                 self.due_by(self.call.so_far.deadline)
         for attempt in list(self.flights.values()):
@@ -296,12 +303,16 @@ class Exchange(CallDriver):
         """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether its
         success was judged by the answer's body too.
         """
-        watch = self.context.watch
+        watch, delivery = self.context.watch, self.delivery
         self.over = True
         if watch.alarms:
             watch.remove(self)
-        self._undecided.succeeded(self.plan, self.delivery, self.started, now, looked)
-        self.release_app()
+        self._undecided.succeeded(self.plan, delivery, self.started, now, looked)
+        direct = delivery.direct
+        if direct is not None:
+            direct.done()
+        else:
+            delivery.app.done()
 
     def _end_tunnel(self) -> None:
         """End the call if both directions of its tunnel are closed."""

@@ -2,6 +2,7 @@ cimport cython
 
 from proxy.forward.edits cimport Edits, edits_of
 from proxy.retry.facts cimport Request
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.value_bases cimport PolicyBase
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest
@@ -19,13 +20,13 @@ cdef class Plan:
     cdef public Asking head
     cdef public Request request
     cdef public PolicyBase policy
+    cdef public ScopeState scope
     cdef public Destination destination
     cdef public bytes rest
     cdef public object upstream
     cdef public object router
     cdef public Naming naming
     cdef public bytes begins
-    cdef public bint routed
     cdef public bint by_service
     cdef public bint looks
     cdef public PreparedRequest prepared

@@ -20,6 +20,7 @@ from proxy.retry.facts import Reply, Request, is_grpc
 from proxy.retry.policy import Policy
 from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
 from proxy.retry.routing import Router, Target, Upstream
+from proxy.retry.scope_state import ScopeState
 from proxy.transport.origins import Destination, Origin
 from proxy.transport.pool import Pool
 from proxy.wire.first_bytes import HTTP1, HTTP2
@@ -81,8 +82,7 @@ class Plan:
 
     For the connection's next request, which may use this plan too (`follow`): `upstream`, None if no other request may
     use the plan; `router`, by which the last request was checked; `begins`, the upstream's prefix, if no other upstream
-    has a prefix that begins with it; `routed`, whether the upstream has routes; `naming`, the fields that name the app,
-    None if none do.
+    has a prefix that begins with it; `naming`, the fields that name the app, None if none do.
 
     For answers: `looks`, whether an answer with a status below 400 may be a failure, by any field or by its body;
     `answered`, the last head for which nothing had to be decided, and `answer_lines`, the lines added to it; `ends`,
@@ -90,7 +90,8 @@ class Plan:
 
     Also: `patience`, the seconds until the first timeout of a call can end. `traced`: the call's attempts are spans of
     a trace. `protocol`: the version of HTTP that the app spoke (`wire.first_bytes`). `ways`: what is needed to send the
-    request to other upstreams, None if the policy names none (`proxy.forward.fallback.Ways`). `prepared`: the request
+    request to other upstreams, None if the policy names none (`proxy.forward.fallback.Ways`). `scope`: the state that
+    the last call of this policy and host shares with others, None before the first. `prepared`: the request
     as a first attempt sends it to the only origin; `keyed`: the same for each of the policy's credentials, each with
     the field line of the credential for which it was made, since a credential that is read from a file changes.
     """
@@ -118,8 +119,8 @@ class Plan:
         "protocol",
         "request",
         "rest",
-        "routed",
         "router",
+        "scope",
         "traced",
         "upstream",
         "ways",
@@ -140,10 +141,10 @@ class Plan:
         self.policy = policy
         self.destination = destination
         self.rest = rest
+        self.scope: ScopeState | None = None
         self.upstream: Upstream | None = None
         self.router: Router | None = None
         self.begins: bytes | None = None
-        self.routed = False
         self.by_service = False  # chosen by its gRPC service: the path stays whole, the authority is the endpoint's
         self.looks, self.patience, _ = course_of(policy)
         self.ways: Any = None
@@ -195,7 +196,7 @@ class Plan:
         ):
             return False
         if router is not self.router:
-            self.router, self.begins, self.routed = router, router.sure_prefix(upstream), bool(upstream.routes)
+            self.router, self.begins = router, router.sure_prefix(upstream)
         if rest is not None:
             begins = self.begins
             if begins is not None and whole.startswith(begins) and not (0x2E in whole or 0x25 in whole):  # . and %
@@ -208,7 +209,7 @@ class Plan:
                     return False
         if self.by_service and whole != old.path and router.by_service(whole) is not upstream:
             return False
-        if self.routed:
+        if upstream.routes:
             path = whole if rest is None else rest
             policy = upstream.policy_for(head.method, path, head)
             if policy is not self.policy and not self._turn_to(policy, head):
@@ -222,7 +223,7 @@ class Plan:
         made = self.request = Request.__new__(Request)  # past its own constructor, which takes four times as long
         made.method, made.authority, made.path = request.method, request.authority, whole.decode("latin-1")
         made.fields, made.plain, made.timed, made.body = head, request.plain, request.timed, None
-        made.app, made.user_agent = request.app, None
+        made.app, made.user_agent, made.names = request.app, None, None
         return True
 
     def _turn_to(self, policy: Policy, head: RequestHead) -> bool:
@@ -233,6 +234,7 @@ class Plan:
         if policy.target is not old.target or policy.fallback or old.fallback:
             return False
         self.policy = policy
+        self.scope = None
         self.looks, self.patience, has_edits = course_of(policy)
         had_edits, self.edits = self.edits, edits_of(policy) if has_edits else None
         self.answered, self.answer_lines, self.ends = None, b"", {}
@@ -250,8 +252,9 @@ class Plan:
         """
         plan = Plan.__new__(Plan)
         plan.head, plan.request, plan.policy, plan.destination = self.head, self.request, self.policy, self.destination
+        plan.scope = self.scope
         plan.rest, plan.upstream, plan.by_service, plan.looks = self.rest, self.upstream, self.by_service, self.looks
-        plan.router, plan.begins, plan.routed = self.router, self.begins, self.routed
+        plan.router, plan.begins = self.router, self.begins
         plan.prepared = plan.keyed = None
         plan.answered, plan.answer_lines, plan.ends = self.answered, self.answer_lines, self.ends
         plan.patience, plan.is_grpc = self.patience, self.is_grpc

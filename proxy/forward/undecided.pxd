@@ -10,7 +10,6 @@ from proxy.observe.call_record cimport CallRecord
 from proxy.retry.at_once cimport answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.facts cimport Request
-from proxy.retry.governor cimport Governor
 from proxy.retry.scope_state cimport ScopeState, UsedBucket
 from proxy.retry.traffic cimport Traffic
 from proxy.transport.connection cimport Connection
@@ -29,13 +28,11 @@ cdef class Undecided:
     cdef public object endpoints
     cdef public object choice
 
-    @cython.locals(request=Request, destination=Destination, origin=Origin, bucket=Bucket, traffic=Traffic, first=Attempt, used=UsedBucket)
+    @cython.locals(request=Request, destination=Destination, origin=Origin, bucket=Bucket, traffic=Traffic, first=Attempt, used=UsedBucket,
+                   prepared=PreparedRequest, connection=Connection)
     cdef Attempt begin(self, AttemptOwner owner, Plan plan, ScopeState scope, bytes body, double now)
-    @cython.locals(governor=Governor)
     cdef bint _pass_gates(self, ScopeState scope, Request request, double now) except -1
     cdef bint _choose_endpoint(self, ScopeState scope, Request request) except -1
-    @cython.locals(origin=Origin, prepared=PreparedRequest, connection=Connection)
-    cdef _send(self, Plan plan, Attempt first, stream, bytes body, double now)
     cdef PreparedRequest _prepare(self, Plan plan, Origin origin)
     @cython.locals(first=Attempt)
     cdef dial(self, Plan plan, send)

@@ -61,8 +61,6 @@ class Undecided:
         """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
         attempt costs; return False, with nothing taken, if any of them, or a circuit breaker, might hold it.
         """
-        if scope.ungated and scope.endpoints is None and not scope.mode:  # the case of most calls
-            return not scope.governor.holds(now)  # asked, not read: with several workers it is in common memory
         if scope.endpoints is not None and not self._choose_endpoint(scope, request):
             return False
         if scope.keys is not None:
@@ -92,7 +90,10 @@ class Undecided:
         taken, if something might hold the call. `owner`: gets the attempt's events; `body`: the request's whole body.
         """
         request, destination = plan.request, plan.destination
-        if not self._pass_gates(scope, request, now):
+        if scope.ungated and scope.endpoints is None and not scope.mode:  # the case of most calls
+            if scope.governor.holds(now):  # asked, not read: with several workers it is in common memory
+                return None
+        elif not self._pass_gates(scope, request, now):
             return None
         origin, method = destination.only or destination.next_origin((), now), request.method
         stream = self.context.pool.lease(origin, now, method == "GET" or method in IDEMPOTENT_METHODS)
@@ -120,23 +121,19 @@ class Undecided:
         first.origin, first.stream = origin, stream
         if stream is None:
             first.sent_at, first.protocol = None, ""
-        else:
-            self._send(plan, first, stream, body, now)
-        return first
-
-    def _send(self, plan: Plan, first: Attempt, stream: UpstreamStream, body: bytes, now: float) -> None:
-        """Send the request of the attempt `first` on `stream`. `body`: the request's whole body."""
-        origin = first.origin
+            return first
         first.sent_at = now
-        first.protocol = HTTP1 if not origin.http2 or stream.shared is None else HTTP2
         prepared = plan.prepared
         if prepared is None or prepared.head is not plan.head or self.keys is not None:
             prepared = self._prepare(plan, origin)
         if isinstance(stream, Connection):
+            first.protocol = HTTP1
             connection = stream
             connection.send(first, prepared, body, True, None)
         else:
+            first.protocol = HTTP1 if stream.shared is None else HTTP2
             stream.send(first, prepared, body, True, None)
+        return first
 
     def _prepare(self, plan: Plan, origin: Origin) -> PreparedRequest:
         """Return the request as the attempt sends it to `origin`, if the plan has not prepared it yet."""

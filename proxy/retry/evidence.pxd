@@ -15,16 +15,15 @@ cdef class Evidence:
     cdef public Traffic traffic
     cdef public tuple found
     cdef public list failures
-    cdef public list _times
     cdef public list _latest
     cdef public double _all
     cdef public double _refused
     cdef public double _at
     cdef public long long _upto
 
-    @cython.locals(failures=list, count=Py_ssize_t)
+    @cython.locals(failures=list)
     cpdef note(self, long long number, str how)
-    @cython.locals(traffic=Traffic, latest=list, times=list, count=Py_ssize_t, ended=cython.longlong, recent=cython.long, each=cython.longlong)
+    @cython.locals(latest=list, ended=cython.longlong, oldest=cython.longlong, recent=cython.long, number=cython.longlong)
     cpdef bint refused(self, str how, double now, bint counts=*) except -1
     cpdef bint refused_at_loads(self, double now) except -1
     cpdef double share(self, long refused=*, long ended=*) except -1

@@ -39,7 +39,7 @@ class Evidence:
     """
 
     __slots__ = (
-        "_all", "_at", "_latest", "_refused", "_times", "_upto", "by_chance", "failures", "found", "loads",
+        "_all", "_at", "_latest", "_refused", "_upto", "by_chance", "failures", "found", "loads",
         "throughput", "traffic",
     )  # fmt: skip
 
@@ -50,8 +50,7 @@ class Evidence:
         self.throughput: Throughput | None = None
         self.found = (0.0, 1.0)
         self.failures: list[tuple[int, str]] = []
-        self._times: list[float] = []  # when they were
-        self._latest: list[int] = []  # `ended` at each of the latest refusals
+        self._latest: list[tuple[int, float]] = []  # `ended` at each of the latest refusals, and when they were
         self._all = self._refused = 0.0  # counts of the last minute, fading
         self._at = 0.0  # when those counts were true,
         self._upto = 0  # and for how many `ended`
@@ -64,10 +63,9 @@ class Evidence:
     def note(self, number: int, how: str) -> None:
         """Note for observers how the attempt with this number failed: a status, or a kind of fault."""
         failures = self.failures
-        count = len(failures)
-        if count and failures[count - 1][0] == number:
+        if failures and failures[-1][0] == number:
             return
-        if count >= _KEPT:
+        if len(failures) >= _KEPT:
             del failures[0]
         failures.append((number, how))
 
@@ -77,26 +75,23 @@ class Evidence:
         or because so many of the latest attempts were refused that it is hardly chance. `counts`: the latter counts,
         since no limit was given up lately.
         """
-        traffic = self.traffic
-        ended = traffic.ended
+        ended = self.traffic.ended
         self.note(ended, how)
         if self.loads is not None and self.refused_at_loads(now):
             return True
         if not counts:
             return False
         self._count(now, 1)
-        latest, times = self._latest, self._times
+        latest = self._latest
         if len(latest) >= LATEST:
             del latest[0]
-            del times[0]
-        latest.append(ended)
-        times.append(now)
-        count = len(latest)
-        if count < FEW or latest[count - FEW] <= ended - LATEST:
+        latest.append((ended, now))
+        oldest = ended - LATEST
+        if len(latest) < FEW or latest[-FEW][0] <= oldest:
             return False
         recent = 0
-        for each in latest:
-            recent += each > ended - LATEST
+        for number, _ in latest:
+            recent += number > oldest
         if tail(min(ended, LATEST), recent, self.share(recent, LATEST)) >= BEGINS:
             return False
         self.found = self.pace, self.latest_share
@@ -120,7 +115,7 @@ class Evidence:
         were refused, so that nothing is known of it.
         """
         oldest = self.traffic.ended - LATEST
-        recent = [each for each in self._latest if each > oldest]
+        recent = [number for number, _ in self._latest if number > oldest]
         return 1.0 if len(recent) < FEW else (len(recent) - 1) / max(1, recent[-1] - recent[0])
 
     def refused_under_limit(self, now: float) -> None:
@@ -134,10 +129,10 @@ class Evidence:
         """The number of attempts a second that ended between the first and the last of the latest refusals; 0 if there
         was only one.
         """
-        latest, times = self._latest, self._times
-        if len(latest) < 2:
+        if len(self._latest) < 2:
             return 0.0
-        return (latest[-1] - latest[0]) / max(times[-1] - times[0], 0.05)
+        (first, began), (last, ended) = self._latest[0], self._latest[-1]
+        return (last - first) / max(ended - began, 0.05)
 
     def share(self, refused: int = 0, ended: int = 0) -> float:
         """The usual share of refusals, from 0 to 1. The latest `ended` attempts, of which `refused` were refused, are
@@ -158,7 +153,6 @@ class Evidence:
         """
         self.skip(now)
         self._latest.clear()
-        self._times.clear()
         self._all = max(self._all, 40.0)
         self._refused = max(self._refused, share * self._all)
 
@@ -170,7 +164,7 @@ class Evidence:
         """Let the counts of the last minute fade, and add the attempts that have ended since, `refused` of them
         refused.
         """
-        faded, ended = _exp(min(0.0, self._at - now) / _MINUTE), self.traffic.ended
+        faded, ended = _exp((self._at - now) / _MINUTE) if now > self._at else 1.0, self.traffic.ended
         self._all = self._all * faded + (ended - self._upto)
         self._refused = self._refused * faded + refused
         self._at, self._upto = now, ended

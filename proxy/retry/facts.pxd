@@ -11,6 +11,7 @@ cdef class Request:
     cdef public bint timed
     cdef public NamedAppBase app
     cdef public bytes user_agent
+    cdef public object names
 
     cpdef bint is_idempotent(self, key_header, bint injected) except -1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.value_bases import FaultBase, PushbackBase, VerdictBase
@@ -221,10 +221,10 @@ class Request:
     `plain`: the reader of the head has seen that it has none of the fields that deciding depends on (STEERING_FIELDS),
     so that none need be looked up; `timed`: it has none of them but a grpc-timeout. `app`: the app that it belongs to,
     None if the configuration names no apps. `user_agent`: its User-Agent, b"" if it has none; None until a driver has
-    looked it up.
+    looked it up. `names`: the `RouteNames` that `proxy.retry.route_names` found for it last, None before that.
     """
 
-    __slots__ = ("app", "authority", "body", "fields", "method", "path", "plain", "timed", "user_agent")
+    __slots__ = ("app", "authority", "body", "fields", "method", "names", "path", "plain", "timed", "user_agent")
 
     def __init__(
         self,
@@ -244,6 +244,7 @@ class Request:
         self.body: Body | None = None
         self.app: NamedApp | None = None
         self.user_agent: bytes | None = None
+        self.names: Any = None  # RouteNames, which know this class
 
     @property
     def is_grpc(self) -> bool:

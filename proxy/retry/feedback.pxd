@@ -6,11 +6,12 @@ from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.facts cimport Failure
 from proxy.retry.governor cimport Governor
 from proxy.retry.next_attempt cimport NextAttempt
-from proxy.retry.route_names cimport RouteNames
+from proxy.retry.route_names cimport RouteNames, names_of
 from proxy.retry.call_state cimport CallState
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
 from proxy.retry.traffic cimport Traffic
+from proxy.retry.value_bases cimport FaultBase
 
 
 cdef dict _ANSWERED
@@ -30,4 +31,4 @@ cpdef report_to_governor(NextAttempt next_attempt, Failure failure, Flight fligh
 cpdef report_answer(NextAttempt next_attempt, Flying state, Flight flight, double now)
 cdef AttemptEnding _ending_of(Failure failure)
 cdef AttemptEnding _of_answer(Failure failure)
-cdef bint _fails_again(CallState call, Failure failure) except -1
+cdef bint _fails_again(CallState call, FaultBase fault) except -1

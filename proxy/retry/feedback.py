@@ -17,11 +17,12 @@ from proxy.retry.caller import Name
 from proxy.retry.classification import MISDIRECTED, refuses_credential
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.ending import AttemptEnding
-from proxy.retry.facts import Class, Failure, FaultKind, Reply
+from proxy.retry.facts import Class, Failure, Fault, FaultKind, Reply
 from proxy.retry.key_files import is_outdated
 from proxy.retry.limit_fields import read_limits
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.request_hints import RequestHints
+from proxy.retry.route_names import names_of
 from proxy.retry.states import Flight, Flying
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -59,19 +60,21 @@ def report_failure(
     endpoints; `on`: the failure is retryable. Returns the name of the lane whose cooldown began with this failure, or
     None.
     """
-    learn(next_attempt, failure.verdict.cls is _THROTTLING, now)
-    ahead = next_attempt.scope.governor.ahead
-    if flight.note is not None and ahead is not None and failure.status == 429 and call.reply is not None:
+    if next_attempt.scope.pacing is not None:
+        learn(next_attempt, failure.verdict.cls is _THROTTLING, now)
+    if flight.note is not None and failure.status == 429 and call.reply is not None:
+        ahead = next_attempt.scope.governor.ahead
         if failure.pushback.delay is None:
             report_limits(next_attempt, flight, call.reply, now)
-        else:
+        elif ahead is not None:
             ahead.forget(flight.note.whose, flight.since, now, failure.pushback.delay)
     bucket = next_attempt.bucket
     if bucket is not None and bucket.charges_failures and (on or failure.pushback.stop):
         bucket.failed(now)
     began = None
     if flight.traffic is not None:
-        began = report_to_governor(next_attempt, failure, flight, now, again=_fails_again(call, failure))
+        again = failure.fault is not None and _fails_again(call, failure.fault)
+        began = report_to_governor(next_attempt, failure, flight, now, again)
     keys = next_attempt.keys
     if keys is not None:
         refused = call.reply is not None and refuses_credential(call.policy.classify, call.request, call.reply)
@@ -85,7 +88,8 @@ def report_success(next_attempt: NextAttempt, is_first: bool, now: float) -> Non
     """Report that the call has succeeded. `next_attempt` has the bucket and the gates; `is_first`: the first attempt at
     this upstream succeeded.
     """
-    learn(next_attempt, False, now)
+    if next_attempt.scope.pacing is not None:
+        learn(next_attempt, False, now)
     bucket = next_attempt.bucket
     if bucket is not None and next_attempt.app_paid is not None and is_first:
         bucket.app_succeeded(next_attempt.app_paid, now)
@@ -150,9 +154,7 @@ def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now:
         governor, free = next_attempt.scope.governor, next_attempt.admission is None
         endpoint = "" if next_attempt.picker is None else next_attempt.endpoint_of(flight)
         if traffic.went_well(now):
-            names = next_attempt.names
-            if names is None:
-                names = next_attempt.learn_names()
+            names = names_of(next_attempt.policy.route, next_attempt.request)
             free = free and governor.answered_freely(names, endpoint, flight.since, now)
         else:
             free = free and not governor.holds(now)
@@ -210,7 +212,12 @@ def report_resent(next_attempt: NextAttempt, flight: Flight, now: float) -> None
 
 def _ending_of(failure: Failure) -> AttemptEnding:
     """How this attempt failed, for the governor."""
-    fault, cls = failure.fault, failure.verdict.cls
+    status, fault = failure.status, failure.fault
+    if status is not None and failure.verdict.cls is _TRANSIENT and failure.pushback.delay is None:
+        ending = _ANSWERED.get(status)
+        if ending is None:
+            ending = _ANSWERED[status] = _of_answer(failure)
+        return ending
     if fault is not None:
         kind = fault.kind
         if kind is FaultKind.CONNECT_FAILURE:
@@ -219,13 +226,7 @@ def _ending_of(failure: Failure) -> AttemptEnding:
         if kind is FaultKind.REFUSED_STREAM:
             return AttemptEnding(False, True, False, True, "", kind.value)
         return AttemptEnding(False, kind is FaultKind.ATTEMPT_TIMEOUT, False, False, "route", kind.value)
-    status = failure.status
-    if status is None or cls is not _TRANSIENT or failure.pushback.delay is not None:
-        return _of_answer(failure)
-    ending = _ANSWERED.get(status)
-    if ending is None:
-        ending = _ANSWERED[status] = _of_answer(failure)
-    return ending
+    return _of_answer(failure)
 
 
 def _of_answer(failure: Failure) -> AttemptEnding:
@@ -239,9 +240,11 @@ def _of_answer(failure: Failure) -> AttemptEnding:
     return AttemptEnding(not cls.retryable, is_refused, False, True, "route" if is_lost else "", how)
 
 
-def _fails_again(call: CallState, failure: Failure) -> bool:
-    """Whether the attempt could not connect, and neither could an earlier attempt of the call."""
-    if failure.fault is None or failure.fault.kind is not FaultKind.CONNECT_FAILURE:
+def _fails_again(call: CallState, fault: Fault) -> bool:
+    """Whether the attempt, which ended with `fault`, could not connect, and neither could an earlier attempt of the
+    call.
+    """
+    if fault.kind is not FaultKind.CONNECT_FAILURE:
         return False
     return any(record.fault == FaultKind.CONNECT_FAILURE for record in call.history if record.decision != "transparent")
 

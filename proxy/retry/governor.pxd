@@ -31,14 +31,14 @@ cdef class Governor:
     cpdef bint holds(self, double now) except -1
     @cython.locals(base=Lane)
     cpdef answered_well(self, attempt, Caller caller, double sent, double now)
+    @cython.locals(base=Lane)
     cpdef bint answered_freely(self, RouteNames names, str endpoint, double sent, double now) except -1
-    cdef _answered(self, RouteNames names, Lane base, double sent, double now)
     cpdef answered_undecided(self, str route, Request request, fields, double sent, double now)
     @cython.locals(usual=UsualTimes)
     cpdef _note_time(self, str route, double sent, double now, Traffic traffic)
     cpdef freed(self, attempt, double sent, double now)
     cpdef dropped(self, attempt, double sent, double now)
-    @cython.locals(base=Lane, lanes=Lanes, is_simple=bint, several=bint, usual=double, ratio=double)
+    @cython.locals(base=Lane, lanes=Lanes, limit=Limit, is_simple=bint, several=bint, usual=double, ratio=double)
     cpdef bint failed_freely(self, attempt, RouteNames names, AttemptEnding ending, double sent, double now) except -1
     @cython.locals(lanes=Lanes, losses=Losses, names=RouteNames, base=Lane, lane=Lane, cooling=Lane, lost=str, in_outage=bint, is_plain=bint)
     cpdef failed(self, attempt, Caller caller, AttemptEnding ending, double sent, double now, bint again, bint cools)

@@ -188,7 +188,9 @@ class Governor:
         """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
         base = self.lanes.of_endpoint(caller.endpoint)
         if attempt not in self._in and base.limit.most == _NEVER:  # nothing holds calls, or held this one
-            self._answered(caller.names, base, sent, now)
+            self._note_time(caller.names.timed, sent, now, base.traffic)
+            if base.traffic.is_watched or base.outage.since < _NEVER or base.outage.in_vain:
+                self.losses.answered_well(caller.names, base, now, self.holds(now))
             return
         self._landed(attempt, caller, sent, now, well=True)
         self.losses.answered_well(caller.names, base, now, self.holds(now))
@@ -208,16 +210,11 @@ class Governor:
         """
         if self.holds(now):
             return False
-        self._answered(names, self.first if not endpoint else self.lanes.of_endpoint(endpoint), sent, now)
-        return True
-
-    def _answered(self, names: RouteNames, base: Lane, sent: float, now: float) -> None:
-        """Note that an attempt of the route with these names, which nothing had held, was answered well; it was sent at
-        `sent`. `base`: the lane of its endpoint.
-        """
+        base = self.first if not endpoint else self.lanes.of_endpoint(endpoint)
         self._note_time(names.timed, sent, now, base.traffic)
         if base.traffic.is_watched or base.outage.since < _NEVER or base.outage.in_vain:
-            self.losses.answered_well(names, base, now, self.holds(now))
+            self.losses.answered_well(names, base, now, False)
+        return True
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
         """Note that an attempt of this route, sent at `sent`, was answered while nothing held calls. The time that the
@@ -252,9 +249,9 @@ class Governor:
         held, none was, and limits and outages may hold this attempt's call. Returns False, and notes nothing, if more
         has to be known of the call than its names: then `failed` notes the failure.
         """
-        base, lanes = self.first, self.lanes
+        base, lanes, limit = self.first, self.lanes, self.first.limit
         is_simple = ending.quick and not (ending.throttled or ending.well)
-        if not is_simple or base.limit.most < _NEVER or self.holds(now):
+        if not is_simple or limit.most < _NEVER or self.holds(now):
             return False
         several = len(lanes.by_name) > 1
         if several and lanes.limits_credentials():
@@ -264,12 +261,15 @@ class Governor:
         elif not self.losses.lost_alone(names, ending, base, now, several):
             return False
         if ending.refused:
-            self._refused(attempt, names, base, ending, sent, now, None)
-            if base.limit.most < _NEVER:  # a limit begins, and the attempt was under way before it
-                usual = self.usual.of(names.timed)
-                ratio = (now - sent) / usual if usual else 0.0
-                base.landed(attempt, sent, now, well=False, ratio=ratio, usual=usual)
+            base.lasts = True
+            if limit.evidence.refused(ending.how, now, now >= limit.given_up_until):
+                base.begin_limit(base.traffic.flying + 1, now)
                 lanes.look((base,), now)
+                if limit.most < _NEVER:  # it has begun, and the attempt was under way before it
+                    usual = self.usual.of(names.timed)
+                    ratio = (now - sent) / usual if usual else 0.0
+                    base.landed(attempt, sent, now, well=False, ratio=ratio, usual=usual)
+                    lanes.look((base,), now)
         return True
 
     def failed(

@@ -268,14 +268,17 @@ class Lanes:
     def suspect(self, more: int) -> None:
         """Change the number of lanes whose latest attempt ended without an answer by `more`, which may be negative."""
         self.suspects += more
-        self.set_watched()
+        if more > 0 and len(self.traffics) == 1:
+            self.traffic.is_watched = True
+        else:
+            self.set_watched()
 
     def set_watched(self) -> None:
         """Set `is_watched` of each endpoint's traffic: whether its driver has to report every attempt that is answered
         well to the governor. It has to while calls are held or a lane's latest attempt was lost, and until enough
         usual times are known.
         """
-        watched = self.suspects > 0 or len(self.lost.rows) > 0 or self.usual.count < KNOWN or bool(self.holding)
+        watched = bool(self.suspects or self.lost.rows or self.holding or self.usual.count < KNOWN)
         self.traffic.is_watched = watched or self.first.outage.lost_in_a_row > 0
         if len(self.traffics) > 1:
             for endpoint, traffic in self.traffics.items():

@@ -10,36 +10,31 @@ from proxy.retry.lanes cimport Lanes, may_hold
 from proxy.retry.lost_paths cimport LostPath, LostPaths
 from proxy.retry.outage cimport Outage, is_row
 from proxy.retry.route_names cimport RouteNames
+from proxy.retry.traffic cimport Traffic
 from proxy.retry.usual_times cimport UsualTimes
 
 
 cdef double _NEVER
 
 
-cdef class LoneLoss:
-    cdef public RouteNames names
-    cdef public str how
-    cdef public long long number
-    cdef public double at
-
-
 cdef class Losses:
     cdef public Lanes _lanes
     cdef public LostPaths _lost
     cdef public UsualTimes _usual
-    cdef public LoneLoss _lone
+    cdef public tuple _lone
 
     @cython.locals(lanes=Lanes)
     cpdef bint is_lost(self, RouteNames names, Lane base) except -1
     cdef bint _all_answer(self, Lane base) except -1
+    @cython.locals(lone=tuple, lanes=Lanes, outage=Outage, is_alone=bint)
     cpdef answered_well(self, RouteNames names, Lane base, double now, bint holds)
     @cython.locals(lanes=Lanes, outage=Outage, was_suspected=bint)
     cpdef answered(self, RouteNames names, Lane base, double now, bint own, bint holds)
-    @cython.locals(lone=LoneLoss, lanes=Lanes, lane=Lane, of_path=Lane, each=Lane)
+    @cython.locals(lone=tuple, lanes=Lanes, lane=Lane, of_path=Lane, each=Lane)
     cdef _own_answered(self, RouteNames names, Lane base, double now)
-    @cython.locals(lanes=Lanes)
+    @cython.locals(lanes=Lanes, traffic=Traffic, outage=Outage)
     cpdef bint lost_alone(self, RouteNames names, AttemptEnding ending, Lane base, double now, bint several) except -1
-    @cython.locals(lone=LoneLoss, lanes=Lanes)
+    @cython.locals(lone=tuple, lanes=Lanes)
     cdef _count_lone(self)
     @cython.locals(lanes=Lanes, number=cython.longlong, lane=Lane, outage=Outage, was_suspected=bint)
     cpdef lost(self, Caller caller, AttemptEnding ending, double now, Lane base, bint again)

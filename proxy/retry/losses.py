@@ -11,6 +11,7 @@ path ends it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
@@ -23,18 +24,9 @@ from proxy.retry.route_names import RouteNames
 _NEVER = float("inf")
 
 
-class LoneLoss:
-    """The only attempt that has ended without an answer since all lanes of its scope answered: of the route with these
-    `names`, at the time `at` (seconds), by the ending `how` (a status), as the endpoint's attempt with this `number`.
-    """
-
-    __slots__ = ("at", "how", "names", "number")
-
-    def __init__(self, names: RouteNames, how: str, number: int, at: float) -> None:
-        self.names = names
-        self.how = how
-        self.number = number
-        self.at = at
+#: The only attempt that has ended without an answer since all lanes of its scope answered: the names of its route, how
+#: it ended (a status), its number among the endpoint's attempts, and when it ended (seconds).
+LoneLoss: TypeAlias = tuple[RouteNames, str, int, float]
 
 
 class Losses:
@@ -72,7 +64,13 @@ class Losses:
         """Note what `answered` does, for an answer that is no failure: nothing, unless the latest attempts ended
         without an answer.
         """
-        if not self._all_answer(base):
+        lone, outage, lanes = self._lone, base.outage, self._lanes
+        is_alone = lone is not None and lone[0] is names and base is lanes.first and not holds
+        if is_alone and not (outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain):
+            base.traffic.answered_at = outage.answered_at = self._lost.answered_at = now
+            self._lone = None
+            lanes.suspect(-1)
+        elif not self._all_answer(base):
             self.answered(names, base, now, own=True, holds=holds)
 
     def answered(self, names: RouteNames, base: Lane, now: float, own: bool, holds: bool) -> None:
@@ -100,7 +98,7 @@ class Losses:
         """
         lone = self._lone
         if lone is not None:
-            if lone.names is names and base is self._lanes.first:
+            if lone[0] is names and base is self._lanes.first:
                 self._lone = None
                 self._lost.answered_at = now
                 self._lanes.suspect(-1)
@@ -127,13 +125,13 @@ class Losses:
         gateway), if nothing else is suspected, so that it is alone. Returns whether it is. `base`: the lane of the only
         endpoint; `several`: there are lanes beside that one.
         """
-        lanes = self._lanes
-        if not self._all_answer(base):
+        lanes, traffic, outage = self._lanes, base.traffic, base.outage
+        if lanes.suspects or self._lost.rows or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
             return False
         if lanes.fleet is not None or (several and self.is_lost(names, base)):
             return False  # a fleet is asked for the weather of a lane as soon as the lane is made
-        self._lone = LoneLoss(names, ending.how, base.traffic.ended, now)
-        base.traffic.answered_at = base.outage.answered_at = now  # by the gateway
+        self._lone = names, ending.how, traffic.ended, now
+        traffic.answered_at = outage.answered_at = now  # by the gateway
         lanes.suspect(1)
         return True
 
@@ -143,7 +141,8 @@ class Losses:
         assert lone is not None
         self._lone = None
         lanes.suspects -= 1
-        self._route_lost(lone.names, lone.how, lone.number, lone.at, lanes.first)
+        names, how, number, at = lone
+        self._route_lost(names, how, number, at, lanes.first)
 
     def lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane, again: bool) -> None:
         """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `base`: the endpoint's
@@ -160,7 +159,7 @@ class Losses:
             return
         outage = base.outage
         outage.answered_at = max(outage.answered_at, base.traffic.answered_at)
-        was_suspected = outage.is_suspected
+        was_suspected = outage.lost_in_a_row > 0
         base.limit.evidence.note(number, ending.how)
         base.lost(now, base.limit.evidence.share(), again)
         if not was_suspected:

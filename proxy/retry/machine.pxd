@@ -9,7 +9,7 @@ from proxy.retry.feedback cimport learn, report_answer, report_failure, report_s
 from proxy.retry.flows cimport Sequential, SequentialFlow, first_no, note_no
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.scope_state cimport ScopeState
-from proxy.retry.states cimport Delivering, Flight, Flying, Next, begun
+from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
 from proxy.retry.value_bases cimport FaultBase, PolicyBase, StrategyBase, VerdictBase
@@ -27,7 +27,7 @@ cdef class Call:
 
     @cython.locals(call=CallState, next_attempt=NextAttempt, scope=ScopeState)
     cpdef tuple start(self, double now)
-    @cython.locals(call=CallState, flight=Flight, next_attempt=NextAttempt, planned=Next, state=Flying)
+    @cython.locals(call=CallState, flight=Flight, next_attempt=NextAttempt, planned=Next, policy=PolicyBase, state=Flying)
     cpdef tuple flown(self, double since, str endpoint, str protocol, Traffic traffic, choice=*, bint answered=*)
     @cython.locals(flight=Flight)
     cpdef tuple sent(self, long attempt, endpoint, protocol, double now)

@@ -79,7 +79,7 @@ from proxy.retry.request_hints import read_request_hints
 from proxy.retry.resumption import go_on_delivering, resume, resume_again
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.settlement import settle_delivered, settle_failed
-from proxy.retry.states import Delivering, Flight, Flying, Next, begun
+from proxy.retry.states import Delivering, Flight, Flying, Next
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
@@ -231,16 +231,16 @@ class Call:
         asked. `answered`: the head of the attempt's answer was reported to everything that learns from it.
         """
         call = self.so_far
-        if call.policy.timeouts.total is not None:
-            call.deadline = since + call.policy.timeouts.total
+        policy, next_attempt = call.policy, call.next_attempt
+        if policy.timeouts.total is not None:
+            call.deadline = since + policy.timeouts.total
         if call.request.timed:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
         call.attempts = 1
-        next_attempt = call.next_attempt
-        next_attempt.governs = call.policy.mode != "off"
+        next_attempt.governs = policy.mode != "off"
         next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
-        state = call.state = begun(since)
-        flight, keys, places = state.flights[1], next_attempt.keys, next_attempt.scope.places
+        flight, keys, places = Flight(1, since), next_attempt.keys, next_attempt.scope.places
+        state = call.state = Flying({1: flight})
         flight.traffic, flight.sent_to, flight.protocol = traffic, endpoint, protocol
         flight.reported = answered
         if next_attempt.picker is not None:

@@ -24,7 +24,6 @@ cdef class NextAttempt:
     cdef public bint cools
     cdef public bint governs
     cdef public Caller _caller
-    cdef public RouteNames names
     cdef public object estimate
     cdef public object paid
     cdef public object app_paid
@@ -39,7 +38,7 @@ cdef class NextAttempt:
     cpdef Admission gates(self)
     @cython.locals(request=Request, policy=PolicyBase, caller=Caller)
     cpdef Caller caller(self)
-    cpdef RouteNames learn_names(self)
+    cpdef RouteNames names(self)
     @cython.locals(policy=PolicyBase)
     cpdef RouteNames plain_names(self)
     @cython.locals(rules=PushbackPolicyBase)

@@ -38,9 +38,8 @@ class NextAttempt:
     gates know it, None until one was asked; `picker`: picks its endpoints, if the core chooses them; `keys`: picks its
     credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the latest retry
     paid, None if it paid nothing; `app_paid`: the tokens that were charged for the call as a whole, because it is
-    itself a retry that the app makes. `names`: those of the call's route for the governor, None until they are needed.
-    `estimate`: what an attempt costs at rate buckets that count a language model's
-    tokens.
+    itself a retry that the app makes. `estimate`: what an attempt costs at rate buckets that count a language
+    model's tokens.
     """
 
     __slots__ = (
@@ -54,7 +53,6 @@ class NextAttempt:
         "estimate",
         "governs",
         "keys",
-        "names",
         "paid",
         "payment",
         "picker",
@@ -78,7 +76,6 @@ class NextAttempt:
         self.alarm = alarm
         self.cools = False
         self._caller: Caller | None = None
-        self.names: RouteNames | None = None
         self.governs = False
         self.paid: float | None = None
         self.app_paid: float | None = None
@@ -121,7 +118,6 @@ class NextAttempt:
         if caller is None:
             request, policy = self.request, self.policy
             caller = self._caller = Caller(request, self.scope.caller(request), policy.route)
-            self.names = caller.names
             if self.governs and request.method != "CONNECT":  # a tunnel's end says nothing of the calls in it
                 caller.limits = policy.limit is not None
                 caller.outages = policy.outage == "hold"
@@ -130,10 +126,9 @@ class NextAttempt:
         caller.cools = self.cools
         return caller
 
-    def learn_names(self) -> RouteNames:
-        """Look up the names of the call's route, which are kept from then on (`names`)."""
-        names = self.names = names_of(self.policy.route, self.request)
-        return names
+    def names(self) -> RouteNames:
+        """The names of the call's route for the governor."""
+        return names_of(self.policy.route, self.request)
 
     def plain_names(self) -> RouteNames | None:
         """The names of the call's route, if the governor has to know nothing else of the call while all is well: no
@@ -144,7 +139,7 @@ class NextAttempt:
             return None
         if self.request.method == "CONNECT" or (picker is not None and picker.several):
             return None
-        return self.names if self.names is not None else self.learn_names()
+        return names_of(policy.route, self.request)
 
     def _may_wait_ahead(self) -> bool:
         """Whether the call may wait until it fits into the limits that answers reported, unlike hedged calls."""

@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.retry.facts cimport Request
-from proxy.retry.scope_state cimport LookUp, ScopeState
+from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.value_bases cimport PolicyBase
 
 
@@ -10,7 +10,7 @@ cdef class Registry:
     cdef public object _buckets
     cdef public dict _by_policy
     cdef public object _definitions
-    cdef public long long _epoch
+    cdef public long long epoch
     cdef public object _factory
     cdef public object _groups
     cdef public object _hedges
@@ -31,5 +31,5 @@ cdef class Registry:
     cdef public object _under_way
     cdef public object weather_changed
 
-    @cython.locals(states=dict, state=ScopeState, found=LookUp, is_valid=bint)
-    cpdef ScopeState scope(self, PolicyBase policy, Request request, double now=*, ScopeState last=*)
+    @cython.locals(states=dict, state=ScopeState)
+    cpdef ScopeState scope(self, PolicyBase policy, Request request, double now=*)

@@ -48,7 +48,8 @@ T = TypeVar("T")
 
 class Registry:
     """The shared state of all calls of a process, which survives reloads. `factory` makes the objects that are kept.
-    `weather_changed`, if it is set before any call, is called when a limit or an outage begins or is over.
+    `weather_changed`, if it is set before any call, is called when a limit or an outage begins or is over. `epoch`: how
+    often states were forgotten (by a reload, say).
     """
 
     def __init__(self, factory: Factory | None = None) -> None:
@@ -67,22 +68,16 @@ class Registry:
         self.weather_changed: Report | None = None
         self._holds_none = False
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
-        self._epoch = 0  # counts how often scopes were forgotten
+        self.epoch = 0
         #: When each scope (upstream, value) was known to be in use; those that are idle are not here.
         self.last_used: dict[tuple[str, str], float] = {}
         self.forget_policies()
 
-    def scope(self, policy: Policy, request: Request, now: float = 0.0, last: ScopeState | None = None) -> ScopeState:
+    def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
         """The shared state for this policy and the scope value of this request, made if there is none yet; `now`: the
-        time at which new buckets and gates begin. `last`: the state that an earlier call got, which is returned if it
-        is also the one for this call: that is quickly checked, and often so.
+        time at which new buckets and gates begin. A later request of the same policy and host has the same state, and
+        need not look it up, for as long as the state's `epoch` is the registry's.
         """
-        if last is not None:
-            found, authority = last.looked_up, request.authority
-            is_valid = found.policy is policy and found.epoch == self._epoch
-            if is_valid and (found.authority is None or found.authority is authority or found.authority == authority):
-                last.marked = True
-                return last
         by = policy.scope.by
         value = request.authority if by == "host" else ""
         if by == "header":
@@ -100,10 +95,8 @@ class Registry:
                 oldest = next(iter(states))
                 del states[oldest]
                 self.last_used.pop((policy.upstream, oldest), None)
-                self._epoch += 1
-        if by != "header":  # a header scope is known only from the request's fields
-            found = state.looked_up
-            found.policy, found.authority, found.epoch = policy, value or None, self._epoch
+                self.epoch += 1
+        state.epoch = -1 if by == "header" else self.epoch  # a header scope is known only from the request's fields
         return state
 
     def forget_policies(
@@ -118,7 +111,7 @@ class Registry:
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
-        self._epoch += 1
+        self.epoch += 1
         self._policies_of = policies_of or _unknown
         self._named = named or {}
         self._definitions: dict[str, dict[str, list[Strategy]]] = {}
@@ -142,7 +135,7 @@ class Registry:
 
     def forget_states(self) -> None:
         """Make every call look up the state of its scope again, since some states were forgotten."""
-        self._epoch += 1
+        self.epoch += 1
 
     def announce(self, upstream: str, value: str) -> None:
         """Report to observing processes that calls still use the scope value `value` of this upstream."""

@@ -10,6 +10,7 @@ cdef dict _NAMES
 
 cdef class RouteNames:
     cdef public str route
+    cdef public str key
     cdef public str timed
     cdef public bytes lost
     cdef public bint has_path

@@ -14,14 +14,16 @@ _MOST = 256
 class RouteNames:
     """The names of the calls of one route and method which share the path's beginning. `route`: the route's label;
     `timed`: the key among the usual times of answers (`timed_route`); `lost`: the group of callers for an
-    outage of the route and method (for gRPC: of the gRPC method); `has_path`: an outage can concern the path alone,
+    outage of the route and method (for gRPC: of the gRPC method); `key`: that of these names among those that are kept;
+    `has_path`: an outage can concern the path alone,
     since the requests have one, and are no gRPC calls.
     """
 
-    __slots__ = ("has_path", "lost", "route", "timed")
+    __slots__ = ("has_path", "key", "lost", "route", "timed")
 
-    def __init__(self, route: str, timed: str, lost: bytes, has_path: bool) -> None:
+    def __init__(self, route: str, key: str, timed: str, lost: bytes, has_path: bool) -> None:
         self.route = route
+        self.key = key
         self.timed = timed
         self.lost = lost
         self.has_path = has_path
@@ -38,6 +40,9 @@ def names_of(route: str, request: Request) -> RouteNames:
     request's route. All requests of the same route and method whose paths begin alike get the same object, until _MOST
     objects are kept and all are forgotten.
     """
+    names: RouteNames | None = request.names
+    if names is not None and names.route is route and _NAMES.get(names.key) is names:
+        return names
     timed, method = timed_route(route, request), request.method
     is_grpc = method == "POST" and request.is_grpc
     key = f"{timed} gRPC" if is_grpc else timed
@@ -46,7 +51,8 @@ def names_of(route: str, request: Request) -> RouteNames:
         if len(_NAMES) >= _MOST:
             _NAMES.clear()
         lost = group_of(f"{route} {request.path if is_grpc else method}")
-        names = _NAMES[key] = RouteNames(route, timed, lost, request.path.startswith("/") and not is_grpc)
+        names = _NAMES[key] = RouteNames(route, key, timed, lost, request.path.startswith("/") and not is_grpc)
+    request.names = names
     return names
 
 

@@ -6,12 +6,6 @@ from proxy.retry.governor cimport Governor
 from proxy.retry.value_bases cimport NamedAppBase
 
 
-cdef class LookUp:
-    cdef public object policy
-    cdef public object authority
-    cdef public long long epoch
-
-
 cdef class UsedBucket:
     cdef public NamedAppBase app
     cdef public Bucket bucket
@@ -33,7 +27,7 @@ cdef class ScopeState:
     cdef public object who
     cdef public Bucket _shadow
     cdef public UsedBucket used
-    cdef public LookUp looked_up
+    cdef public long long epoch
     cdef public object rate
     cdef public object limiter
     cdef public bint ungated

@@ -14,7 +14,7 @@ from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.facts import Fields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.hedges import Hedges
-from proxy.retry.policy import Mode, Policy
+from proxy.retry.policy import Mode
 from proxy.retry.rates import Rates
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import STEP, TokenGate
@@ -41,21 +41,6 @@ class KeyFields:
         return self._values if name == "authorization" else ()
 
 
-class LookUp:
-    """The policy and host for which the registry found a state, so that a later call with both alike gets the same
-    state without another search (`proxy.retry.registry`). `policy` is None until then, and if the scope depends on a
-    header field; `authority`: the request's host, None if any host leads to the state. The registry's `epoch`, a number
-    that changes whenever states are forgotten (by a reload, say), says whether the note is still valid.
-    """
-
-    __slots__ = ("authority", "epoch", "policy")
-
-    def __init__(self) -> None:
-        self.policy: Policy | None = None
-        self.authority: str | None = None
-        self.epoch = 0
-
-
 class UsedBucket:
     """The bucket from which the retries of `app` are paid: of the calls that share a state, the latest one's app."""
 
@@ -74,12 +59,13 @@ class ScopeState:
     `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
     credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
     (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's (0 for enforce, 1 for observe, 2
-    for off). `looked_up`: the request and policy for which the registry found this state. `used`: what `used_bucket`
+    for off). `epoch`: that of the registry when it found this state last; -1 if the state depends on a header field,
+    which the next request may have with another value (`Registry.epoch`). `used`: what `used_bucket`
     returned last.
     """
 
     __slots__ = (
-        "_shadow", "bucket", "endpoints", "governor", "hedges", "keys", "limiter", "looked_up", "marked", "mode",
+        "_shadow", "bucket", "endpoints", "epoch", "governor", "hedges", "keys", "limiter", "marked", "mode",
         "pacing", "places", "rate", "rates", "seen", "token_sizes", "ungated", "used", "value", "who",
     )  # fmt: skip
 
@@ -112,7 +98,7 @@ class ScopeState:
         self.mode = _MODES[mode]
         self._shadow: Bucket | None = None
         self.used = UsedBucket()
-        self.looked_up = LookUp()
+        self.epoch = -1
         self.token_sizes: TokenSizes | None = None  # of the upstream, if a rate bucket counts tokens
         self.marked = True  # a call has used it since `take_mark` (`proxy.retry.idle_scopes`)
         self.rate: TokenGate | Rates | None = None if not rates else rates[0].gate

@@ -42,7 +42,6 @@ cdef class Flying:
     cdef public Next planned
 
 
-cpdef Flying begun(double since)
 
 
 cdef class Delivering:

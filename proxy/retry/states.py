@@ -96,11 +96,6 @@ class Flying:
         self.planned = planned
 
 
-def begun(since: float) -> Flying:
-    """The state of a call whose first attempt alone is in flight, since the time `since`."""
-    return Flying({1: Flight(1, since)})
-
-
 class Delivering:
     """The state in which an answer is delivered to the app. `outcome` is the call's outcome, unless the answer breaks
     off.

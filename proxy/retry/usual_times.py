@@ -66,11 +66,15 @@ class UsualTimes:
         """Note that an answer of this route came, after so many seconds, while all was well. Its time is taken in if it
         is to be measured (`timed`), or if no answer of the route has been measured yet. Returns whether it was.
         """
-        known = None if timed else self._of.get(route)
-        if known is not None:
+        known = self._of.get(route)
+        if known is None:
+            self.learn(route, seconds, now)
+        elif timed:
+            self.count += 1
+            known.learn(seconds, now)
+        else:
             known.last = now
             return False
-        self.learn(route, seconds, now)
         return True
 
     def learn(self, route: str, seconds: float, now: float) -> None:

@@ -64,7 +64,7 @@ def test_a_scope_that_calls_come_to_stays() -> None:
     last = registry.scope(by_host, asked(1), now)
     for _ in range(20):
         now += IDLE / 2
-        assert registry.scope(by_host, asked(1), now, last) is last
+        assert registry.scope(by_host, asked(1), now) is last
         rounds(idle, now)
 
 

@@ -95,7 +95,7 @@ def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_
     assert first >> start() << Launch(1)
     assert second >> start() << WakeAt(1.0), "how long answers take is not known"
     assert second >> app_gone(0.0) << Finish(Outcome.CLIENT_GONE)
-    usual, route = first.scope.governor.usual, third.call.so_far.next_attempt.learn_names().timed
+    usual, route = first.scope.governor.usual, third.call.so_far.next_attempt.names().timed
     for _ in range(KNOWN):
         usual.learn("GET another", 0.5, 0.0)
     assert third >> start() << WakeAt(1.0), "how long answers of other routes take decides nothing"

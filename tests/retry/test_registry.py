@@ -72,25 +72,23 @@ def asked(host: str = "a.test", key: str = "1") -> Request:
         (Scope("header", "x-key"), asked(key="2"), False),
     ],
 )
-def test_the_state_of_the_call_before_stands_for_the_requests_of_its_scope_alone(
-    scope: Scope, other: Request, shared: bool
-) -> None:
-    """As a connection asks, which remembers the state of its last call."""
+def test_a_state_is_that_of_the_requests_of_its_scope_alone(scope: Scope, other: Request, shared: bool) -> None:
+    """A plan keeps the state for later requests of its host, unless a header field may lead them to another one."""
     registry, policy = Registry(), replace(POLICY, scope=scope)
     before = registry.scope(policy, asked())
-    assert (registry.scope(policy, other, 0.0, before) is before) == shared
-    assert registry.scope(policy, other, 0.0, before) is registry.scope(policy, other)
-    same = replace(policy)
-    assert registry.scope(same, asked(), 0.0, before) is registry.scope(same, asked()) is not before
+    assert (registry.scope(policy, other) is before) == shared
+    assert (before.epoch == registry.epoch) == (scope.by != "header")
+    assert registry.scope(replace(policy), asked()) is not before
 
 
 def test_the_state_of_the_call_before_is_forgotten_with_the_configuration() -> None:
     registry, policy = Registry(), replace(POLICY, scope=Scope())
     before = registry.scope(policy, asked())
     registry.forget_policies()
-    after = registry.scope(policy, asked(), 0.0, before)
+    assert before.epoch != registry.epoch
+    after = registry.scope(policy, asked())
     assert after is not before
-    assert registry.scope(policy, asked(), 0.0, after) is after
+    assert after.epoch == registry.epoch
 
 
 def test_the_state_of_the_call_before_is_forgotten_with_its_scope(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +97,8 @@ def test_the_state_of_the_call_before_is_forgotten_with_its_scope(monkeypatch: p
     before = registry.scope(policy, asked())
     for number in range(3):
         registry.scope(policy, asked(f"{number}.test"))
-    assert registry.scope(policy, asked(), 0.0, before) is not before
+    assert before.epoch != registry.epoch
+    assert registry.scope(policy, asked()) is not before
 
 
 def test_a_scope_is_ready_while_no_gate_would_hold_an_attempt() -> None:
