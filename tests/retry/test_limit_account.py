@@ -308,3 +308,18 @@ def test_a_refusal_shows_that_nothing_is_left_of_a_sliding_window() -> None:
     account.refused(10, 10.6, delay=2)
     assert left(account, 10.6) == 0
     assert account.wait(ONE, 10.6) == pytest.approx(0.41)
+
+
+def test_a_limit_refills_at_its_own_rate_though_attempts_cost_less_than_their_estimates() -> None:
+    account = Account()
+    for _ in range(3):
+        account.sent(TOKENS, 0)
+    account = told(said(900, 1000, 10, window=10, counts="tokens"), price=TOKENS, account=account)
+    assert left(account, 0.5) == pytest.approx(950)
+    account.sent(TOKENS, 0.5)
+    assert left(account, 0.5) == pytest.approx(950 - 85, abs=0.1)  # the scale is 1 - 0.2 × 0.75
+
+
+def test_a_limit_without_a_size_may_be_tested() -> None:
+    """It can't be known whether this process has used it up."""
+    assert told(said(0, None)).test(5, 20, 1)
