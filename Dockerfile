@@ -24,7 +24,7 @@ RUN for set in serve $(echo "$EXTRAS" | tr , ' '); do set -- "$@" -r "locks/$set
     && /opt/pip/bin/pip --python /opt/redrive/bin/python3 install --no-cache-dir --require-hashes "$@" \
     && /opt/pip/bin/pip install --no-cache-dir --require-hashes -r locks/build.txt
 COPY pyproject.toml README.md LICENSE setup.py ./
-COPY tools/readme.py tools/one_library.py tools/
+COPY tools/readme.py tools/one_library.py tools/compiled.h tools/order.ld tools/
 COPY proxy proxy
 # The link proxy/examples leads to this folder.
 COPY config/examples config/examples

@@ -16,6 +16,7 @@ from proxy import __version__
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import lock  # noqa: E402
+import one_library  # noqa: E402
 import readme  # noqa: E402
 import release_notes  # noqa: E402
 import sbom  # noqa: E402
@@ -155,6 +156,15 @@ def test_the_image_installs_from_the_locks_alone() -> None:
         assert "--require-hashes" in each or "--no-index" in each, each
     named = re.search(r"^ARG EXTRAS=(.*)$", DOCKERFILE, re.MULTILINE)
     assert named is not None and set(named[1].split(",")) <= set(lock.EXTRAS)
+
+
+def test_the_image_gets_every_file_that_the_core_is_compiled_with() -> None:
+    used = {"readme.py", "one_library.py", one_library.FIRST.name, one_library.ORDER.name}
+    copied = re.search(r"^COPY (.+) tools/$", DOCKERFILE, re.MULTILINE)
+    assert copied is not None
+    assert set(copied[1].split()) == {f"tools/{name}" for name in used}
+    let_in = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {f"!tools/{name}" for name in used} <= {*let_in}
 
 
 def test_the_sbom_names_what_is_installed_with_redrive(monkeypatch: pytest.MonkeyPatch) -> None:
