@@ -99,7 +99,8 @@ class Places:
             return self._enter(waiter, now)
         asks_again = came is not None
         if came is None:
-            if len(queue) + others.waiting >= self._room(rules) and not self._oust(waiter, now):
+            waiting = len(queue) + others.waiting - self._offered(others, now)
+            if waiting >= self._room(rules) and not self._oust(waiter, now):
                 return REJECTED
             came = now
             self._line_up(waiter, now)
@@ -125,6 +126,12 @@ class Places:
         if self._lines is not None and waiter in queue:
             return self._lines.is_next(waiter, now)
         return (not queue or waiter is next(iter(queue))) and not others.earlier
+
+    def _offered(self, others: Elsewhere, now: float) -> int:
+        """How many places are free for calls in the queue that have not asked again yet: such a call takes no room from
+        one that comes meanwhile.
+        """
+        return max(0, self.most - self.in_use - others.in_use) if self.queue and self._has_share(now) else 0
 
     def _enter(self, waiter: Waiter, now: float) -> float:
         """Take a place for a call whose turn it is. Returns `now`."""
