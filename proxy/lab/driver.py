@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import proxy.retry.actions as act
+from proxy.forward.headers import gave_up
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.bucket_specs import TokenRules
@@ -583,10 +584,21 @@ class Recorder(Driver):
         return 0.0 if until is None else until - self.began
 
     @property
+    def is_replaced(self) -> bool:
+        """Whether a gRPC call that was given up got trailers in place of the upstream's HTTP error (contract, section
+        12, "What the app gets").
+        """
+        call, reply = self.call.so_far, None if self.sent_on is None else self.sent_on.reply
+        if reply is None or self.outcome is None or not call.request.is_grpc or reply.fields.get_all("grpc-status"):
+            return False
+        return gave_up(call.policy, self.outcome, call.attempts, no_place=call.found_no_place)
+
+    @property
     def status(self) -> int | None:
         """The status of the answer that the app got; None if it got none."""
         if self.answer is None:
-            return None if self.sent_on is None or self.sent_on.reply is None else self.sent_on.reply.status
+            reply = None if self.sent_on is None else self.sent_on.reply
+            return 200 if self.is_replaced else None if reply is None else reply.status
         return 200 if self.call.so_far.request.is_grpc else self.answer.status
 
 

@@ -434,6 +434,10 @@ upstreams:
         "grpc-retry-pushback-ms: -1",
         "bucket.max_tokens 10 r.yaml:9",
     )
+    says(
+        explain("POST", "http://127.0.0.1:50051/echo.Echo/Find", *grpc, "--status", "503"),
+        "the app gets 200 after 0s: trailers that say UNAVAILABLE, in place of that answer, outcome attempts_exhausted",
+    )
 
 
 def test_long_values_stand_on_several_lines_beside_their_places(explain) -> None:  # type: ignore[no-untyped-def]

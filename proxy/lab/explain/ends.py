@@ -30,7 +30,7 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.buckets import Bucket
 from proxy.retry.classification import NeedsBody, classify, classify_fault
 from proxy.retry.event_stream import MESSAGE
-from proxy.retry.facts import Class, FaultKind, Outcome, Verdict
+from proxy.retry.facts import GRPC_STATUS_NAMES, Class, FaultKind, Outcome, Verdict, grpc_status_of_http
 from proxy.retry.flows import is_safe
 from proxy.retry.pushback import read_pushback
 
@@ -169,6 +169,9 @@ class End:
         for each in (greatest,) if least.outcome == greatest.outcome else (least, greatest):
             after = between(least.elapsed, greatest.elapsed) if each.outcome == least.outcome else span(each.elapsed)
             kind = "that answer" if each.answer is None else f"the proxy's own answer, {each.answer.title!r}"
+            if each.is_replaced and self._sent.reply is not None:
+                name = GRPC_STATUS_NAMES[grpc_status_of_http(self._sent.reply.status)]
+                kind = f"trailers that say {name}, in place of that answer"
             yield f"  the app gets {each.status} after {after}: {kind}, outcome {each.outcome}"
             if each.answer is not None and each.answer.retry_after:
                 yield f"    Retry-After: {each.answer.retry_after:.0f}"
