@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.process import Redrive
@@ -39,16 +40,18 @@ def test_a_process_that_has_begun_holds_nothing_that_it_freed() -> None:
     assert int(told) > 30_000
 
 
-def test_freed_memory_goes_back_once_the_process_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed, trims = iter([5.0, 5.0, 7.0, 7.01, 7.02, 7.03, 9.0, 9.0]), []
+def test_freed_memory_goes_back_when_the_process_has_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, did = iter([5.0, 5.0, 7.0, 7.01, 7.02, 7.03, 7.04, 9.0, 9.0, 11.0, 11.0]), list[str]()
     monkeypatch.setattr(freed_memory, "process_time", lambda: next(computed))
-    monkeypatch.setattr(freed_memory, "trim", lambda: trims.append(1))
+    monkeypatch.setattr(freed_memory, "trim", lambda: did.append("trim"))
+    monkeypatch.setattr(freed_memory, "gc", SimpleNamespace(collect=lambda: did.append("collect")))
     freed = freed_memory.FreedMemory()
     seen = []
-    for _ in range(7):
+    for _ in range(10):
         freed.look()
-        seen.append(len(trims))
-    assert seen == [0, 0, 1, 1, 1, 1, 2]
+        seen.append("+".join(did))
+        did.clear()
+    assert seen == ["", "", "collect+trim", "trim", "trim", "", "", "collect+trim", "", "collect+trim"]
 
 
 def faults_of(pid: int) -> int:
