@@ -262,7 +262,7 @@ class Attempt(Listener):
     def on_chunks(self, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
         """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
         `owed`: the bytes that are missing of the last chunk, 0 if it is whole. `payload`: the bytes without the
-        framing, if `watch` reads them, else None.
+        framing, if `watch` reads them and they are not one whole chunk (`Listener.on_chunks`), else None.
         """
         try:
             if size:

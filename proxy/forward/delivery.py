@@ -197,6 +197,17 @@ class Delivery:
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
 
+    def read_chunk(self, attempt: Attempt, chunk: bytes, size: int, policy: Policy) -> None:
+        """Look for errors in `chunk`, one whole chunk of an answer's body with so many bytes of data (`size`), with the
+        attempt's `watch`.
+        """
+        reads = attempt.watch
+        if type(reads) is StreamWatch:
+            watch = reads
+            if watch.passes_over(chunk, size):
+                return  # nearly every event ends here
+        self.read_along(attempt, chunk[len(chunk) - 2 - size : len(chunk) - 2], policy)
+
     def read_along(self, attempt: Attempt, data: bytes, policy: Policy) -> None:
         """Look for errors in `data`, the next forwarded bytes of an answer's body, with the attempt's `watch`."""
         reads = attempt.watch

@@ -12,7 +12,7 @@ def texts_of(rules: Iterable[EventRule]) -> tuple[bytes, ...]:
     """Return texts of which every event that one of the rules matches contains at least one. No text has a line end."""
     events = list(rules)
     names = {name for name in map(plain_name, events) if name is not None}
-    return _least({*map(_text, names), *(mark_of(event) for event in events if plain_name(event) is None)})
+    return least({*map(_text, names), *(mark_of(event) for event in events if plain_name(event) is None)})
 
 
 def plain_name(rule: EventRule) -> str | None:
@@ -29,7 +29,7 @@ def _text(name: str) -> bytes:
     return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
 
 
-def _least(texts: set[bytes]) -> tuple[bytes, ...]:
+def least(texts: set[bytes]) -> tuple[bytes, ...]:
     """Return the texts that contain none of the others: where none of them occurs, none of all occurs."""
     return tuple(text for text in texts if not any(other in text for other in texts - {text}))
 

@@ -16,10 +16,14 @@ from collections.abc import Iterable, Sequence
 from proxy.retry.content_coding import READABLE, coding_of_reply
 from proxy.retry.dialect import Classify, EndMark, StreamEnds
 from proxy.retry.event_stream import MESSAGE, Event, is_event_stream
+from proxy.retry.event_texts import least
 from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request
 from proxy.retry.first_byte import asks_for_stream
 from proxy.retry.json_paths import values_at
+from proxy.retry.text_search import holds_any, holds_member
 
+#: The combinations of packs whose marks are kept.
+_MOST = 16
 #: The fault of a stream that ended cleanly without its last event.
 UNFINISHED = Fault(
     FaultKind.RESET,
@@ -47,17 +51,16 @@ def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
 
 class EndReader:
     """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event that ends such
-    a stream has come. `texts`: byte strings of which each event that ends such a stream contains at least one.
+    a stream has come.
     """
 
-    __slots__ = ("_any", "_ends", "_known", "_packs", "ended", "texts")
+    __slots__ = ("_any", "_ends", "_known", "_members", "_packs", "_texts", "ended")
 
     def __init__(self, packs: Sequence[StreamEnds]) -> None:
         self._packs = packs
         self._known: StreamEnds | None = None  # the first pack that knows one of the events
         self._any = False
-        self._ends = [_Mark(mark) for pack in packs for mark in pack.ends]
-        self.texts = tuple({mark.text for mark in self._ends})
+        self._ends, self._texts, self._members = _marks_of(packs)
         self.ended = False
 
     @property
@@ -76,6 +79,10 @@ class EndReader:
         and only the last event matters.
         """
         return self._known is not None
+
+    def is_in(self, data: bytes) -> bool:
+        """Whether an event that ends such a stream may be among the events in `data`, by the texts that it contains."""
+        return holds_any(data, self._texts) or holds_member(data, self._members)
 
     @property
     def error(self) -> bytes:
@@ -103,16 +110,36 @@ class EndReader:
                         break
 
 
+#: The marks of the packs of the last streams, the newest last.
+_prepared: list[tuple[Sequence[StreamEnds], list[_Mark], tuple[bytes, ...], tuple[bytes, ...]]] = []
+
+
+def _marks_of(packs: Sequence[StreamEnds]) -> tuple[list[_Mark], tuple[bytes, ...], tuple[bytes, ...]]:
+    """The marks of the events that end a stream of these packs; texts, and names of JSON members with their quotes.
+    Each such event contains one of the texts, or one of the members, which is not null.
+    """
+    for known, marks, texts, members in _prepared:
+        if known == packs:  # quick: nearly always the same objects
+            return marks, texts, members
+    marks = [_Mark(mark) for pack in packs for mark in pack.ends]
+    texts = least({mark.text for mark in marks if not mark.is_member})
+    members = tuple({mark.text for mark in marks if mark.is_member})
+    members = tuple(each for each in members if not any(text in each for text in texts))
+    _prepared.append((packs, marks, texts, members))
+    del _prepared[:-_MOST]
+    return marks, texts, members
+
+
 def _knows(pack: StreamEnds, event: Event) -> bool:
     return any(_Mark(mark).matches(event) for mark in (*pack.known, *pack.ends))
 
 
 class _Mark:
     """A pack's mark of events (`EndMark`), prepared for matching. `text`: an event without these bytes does not have
-    the mark.
+    the mark. `is_member`: they are the name of a member that is not null.
     """
 
-    __slots__ = ("_data", "_name", "_path", "_prefix", "_quick", "text")
+    __slots__ = ("_data", "_name", "_path", "_prefix", "_quick", "is_member", "text")
 
     def __init__(self, mark: EndMark) -> None:
         self._name = mark.event.removesuffix("*")
@@ -124,6 +151,7 @@ class _Mark:
         )
         member = b'"%s"' % mark.present[-1].encode() if mark.present else b""
         self.text = self._name.encode() or self._data or member
+        self.is_member = bool(member) and not (self._name or self._data)
 
     def matches(self, event: Event) -> bool:
         """Whether an event has this mark: its name (or, if it has none, the `type` in its data), its whole data, or a

@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.retry.event_stream cimport SseReader
-from proxy.retry.octet_search cimport holds_any
+from proxy.retry.octet_search cimport holds_any, holds_member
 from proxy.retry.stream_ends cimport EndReader
 
 
@@ -16,7 +16,11 @@ cdef class StreamWatch:
 
     @cython.locals(events=list, found=list)
     cpdef list feed(self, bytes data)
-    @cython.locals(ends=EndReader, size=Py_ssize_t, text="const char *")
+    @cython.locals(end=Py_ssize_t, text="const char *")
+    cpdef bint passes_over(self, bytes chunk, Py_ssize_t size) except -1
+    @cython.locals(size=Py_ssize_t, text="const char *")
     cdef bint _says_nothing(self, bytes data) except -1
+    @cython.locals(ends=EndReader)
+    cdef bint _holds_nothing(self, bytes data) except -1
     @cython.locals(data=bytes, mark=bytes)
     cdef _error(self, event)

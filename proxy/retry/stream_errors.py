@@ -18,6 +18,9 @@ from proxy.retry.rules import ReplyEvidence, any_matches, is_named
 from proxy.retry.stream_ends import EndReader
 from proxy.retry.text_search import holds_any
 
+#: The end of a chunk whose data end with a blank line, if lines end with CRLF.
+_BLANK_LINE = b"\r\n\r\n\r\n"
+
 
 class Sought:
     """The events that rules for errors in streams look for. `rules`: each with what it is reported as and the class
@@ -79,18 +82,30 @@ class StreamWatch:
         """Whether the bytes so far end with a whole event, so that another event could follow."""
         return self._decoder is None and self._reader.is_between_events
 
+    def passes_over(self, chunk: bytes, size: int) -> bool:
+        """Whether the events in `chunk`, one whole chunk of a body with so many bytes of data (`size`), can be skipped
+        (see `_says_nothing`). Its framing holds none of the texts.
+        """
+        end, text = len(chunk) - 3, chunk  # a pointer when compiled; the last octet of the data
+        if size < 2 or text[end] != 10 or not (text[end - 1] == 10 or (size > 3 and chunk.endswith(_BLANK_LINE))):
+            return False
+        return self._decoder is None and self._holds_nothing(chunk)
+
     def _says_nothing(self, data: bytes) -> bool:
         """Whether the events in `data` can be skipped, because they are whole and none can be an error or the stream's
         last event: no text that such events contain occurs in `data`. None of these texts has a line end, so each is
         within a line if it occurs.
         """
-        ends = self.ends
         size, text = len(data), data  # a pointer when compiled
         if size < 2 or text[size - 1] != 10 or not (text[size - 2] == 10 or data.endswith(b"\r\n\r\n")):
             return False
+        return self._holds_nothing(data)
+
+    def _holds_nothing(self, data: bytes) -> bool:
         if not self._reader.is_at_event():
             return False
-        if ends is not None and not ends.ended and (not ends.is_known() or holds_any(data, ends.texts)):
+        ends = self.ends
+        if ends is not None and not (ends.ended or (ends.is_known() and not ends.is_in(data))):
             return False
         return not holds_any(data, self._texts)
 

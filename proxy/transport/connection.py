@@ -410,9 +410,11 @@ class Connection:
         """
         body = self._body
         assert body is not None
-        if type(body) is ChunkedBody and body.passes:
-            self._pass_on(body, data, listener)
-            return
+        if type(body) is ChunkedBody:
+            chunked = body  # with a type when compiled
+            if chunked.passes:
+                self._pass_on(chunked, data, listener)
+                return
         try:
             payload, done, rest = body.feed(data)
         except BadMessage as bad:
@@ -431,6 +433,10 @@ class Connection:
 
     def _pass_on(self, body: ChunkedBody, data: bytes, listener: Listener) -> None:
         """Read `data`, more of a chunked body, and pass its chunks on to `listener` with the framing they came in."""
+        only = body.only_chunk(data)
+        if only:
+            listener.on_chunks(data, only, 0, None)
+            return
         try:
             chunks, size, done, rest = body.pass_on(data)
         except BadMessage as bad:

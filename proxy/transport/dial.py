@@ -14,9 +14,9 @@ import base64
 import re
 import socket
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -69,6 +69,50 @@ class Way:
         return "h2,http/1.1" if self.either else "h2" if self.http2 else "http/1.1"
 
 
+class TlsConnecting(Coroutine[Any, Any, Any]):
+    """An event loop's coroutine that connects with TLS, and closes TLS too if it is cancelled.
+
+    uvloop (0.23) closes the socket alone if its coroutine is cancelled where it waits for the connection, though TLS
+    has begun in the turn of the loop in which the connection came. That TLS, with a buffer of 256 KiB, would live until
+    the time limit of its handshake, a minute. Where the coroutine waits for TLS, a cancellation closes both. If the
+    connection is open by then, who cancelled closes it.
+    """
+
+    __slots__ = ("_coroutine", "_waits")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+        self._waits: Any = None  # what the coroutine waits for
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return cast(Generator[Any, Any, Any], self)  # it has the methods of one that are used
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def __iter__(self) -> TlsConnecting:
+        return self
+
+    def send(self, value: Any) -> Any:
+        """Go on with the coroutine; return what it waits for."""
+        self._waits = self._coroutine.send(value)
+        return self._waits
+
+    def throw(self, error: Any, *more: Any) -> Any:
+        """End the coroutine by this error, where it waits for TLS if that has begun."""
+        waits = self._waits
+        if isinstance(waits, asyncio.Future) and waits.done() and not waits.cancelled() and waits.exception() is None:
+            try:
+                self._coroutine.send(None)
+            except StopIteration:  # nothing is waited for any more
+                raise error from None
+        return self._coroutine.throw(error, *more)
+
+    def close(self) -> None:
+        """End the coroutine if it has not ended."""
+        self._coroutine.close()
+
+
 class Dialer:
     """Opens connections to endpoints for one worker."""
 
@@ -102,7 +146,8 @@ class Dialer:
                 await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
             context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
             name = session_key(endpoint, way.parent) if secure else None
-            await self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
+            made = self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
+            await (TlsConnecting(made) if secure else made)
             if peer is not None:
                 self.reached(peer)
         except BaseException:
@@ -145,8 +190,9 @@ class Dialer:
         if secure:
             context = self.contexts.get(way.verify, way.client_cert, way.protocols)
             name = session_key(endpoint, None)
-            return self._loop.create_connection(
-                lambda: protocol, address, endpoint.port, ssl=context, server_hostname=name
+            port = endpoint.port
+            return TlsConnecting(
+                self._loop.create_connection(lambda: protocol, address, port, ssl=context, server_hostname=name)
             )
         return self._loop.create_connection(lambda: protocol, address, endpoint.port)
 

@@ -82,17 +82,13 @@ class DirectDial:
         self._waits = None
         try:
             if self._cancels:
-                # An error is looked at, else the loop reports it as one that was missed.
-                is_open = not future.cancelled() and future.exception() is None
-                if is_open and self.origin.endpoint.scheme == "https":
-                    # TLS has begun. What waits for its end closes it; what waited for the connection would leave it
-                    # (uvloop 0.23), with a buffer of 256 KiB, until the time limit of its handshake, a minute.
-                    self._connecting.send(None)
+                if not future.cancelled():
+                    future.exception()  # looked at, else the loop reports it as an error that was missed
                 waits = self._connecting.throw(asyncio.CancelledError())
             else:
                 waits = self._connecting.send(None)
         except StopIteration:
-            self._end(asyncio.CancelledError() if self._cancels else None)
+            self._end(None)
         except (Exception, asyncio.CancelledError) as error:
             self._end(error)
         else:

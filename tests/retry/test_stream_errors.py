@@ -117,3 +117,36 @@ def test_what_is_found_does_not_depend_on_how_a_stream_is_cut(name: str | None, 
         assert [words for at in range(len(stream)) for words in by_bytes.feed(stream[at : at + 1])] == found
         assert each.unfinished == by_bytes.unfinished == at_once.unfinished
         assert each.is_between_events == by_bytes.is_between_events
+
+
+def test_whole_chunks_that_are_passed_over_would_have_said_nothing() -> None:
+    """A stream in chunks of any size, of which those that can be are passed over, is judged as one that is read."""
+    mark = EndMark(present=("choices", "*", "finish_reason"))
+    ends = (StreamEnds(ends=(EndMark(data="[DONE]"), mark), known=(EndMark(present=("choices",)),)),)
+    rules = Classify(rules=(Rule(Class.TRANSIENT, "the rule", frozenset({200}), event=EventRule("error")),))
+    lines = [b'data: {"choices": [{"finish_reason": null}]}', b'data: {"choices": [{"finish_reason": "stop"}]}']
+    lines += [b"data: x", b"\n", b"", b": error", b"event: error", b"data: [DONE]", b"", b'data: {"choices": 1}', b"x"]
+    random, skipped = Random(5), 0
+    for seed in range(3000):
+        end = (b"\n", b"\r\n", b"\r")[seed % 3]
+        stream = b"".join(
+            line + end * random.choice((1, 2, 2)) for line in random.choices(lines, k=random.randrange(12))
+        )
+        read, passed = (watch_for_errors(rules, STREAM, ends) for _ in range(2))
+        assert read is not None
+        assert passed is not None
+        at, found, wanted = 0, list[str](), list[str]()
+        while at < len(stream):
+            size = random.choice((1, 2, 3, 5, len(lines[0]) + 2 * len(end), 200))
+            if random.random() < 0.5 and (blank := stream.find(end * 2, at)) >= 0:
+                size = blank + 2 * len(end) - at
+            piece = stream[at : at + size]
+            at += size
+            if passed.passes_over(b"%x\r\n%b\r\n" % (len(piece), piece), len(piece)):
+                skipped += 1
+            else:
+                found += passed.feed(piece)
+            wanted += read.feed(piece)
+            assert found == wanted
+        assert passed.unfinished == read.unfinished
+    assert skipped > 500

@@ -185,30 +185,45 @@ async def test_a_dial_that_is_given_up_as_its_connection_comes_leaves_nothing_be
         assert is_over(pool, origin)
 
 
+@pytest.mark.parametrize("by", ["itself", "a task", "a task, with a socket"])
 async def test_a_dial_that_is_given_up_as_tls_begins_leaves_no_tls_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = make(tmp_path)
-    wrap = ResumingContext.wrap_bio
+    wrap, loop, wraps = ResumingContext.wrap_bio, asyncio.get_running_loop(), []
 
     def leaving(*arguments: Any, **named: Any) -> Any:
-        asyncio.get_running_loop().call_soon(dial.cancel)
+        wraps.append(loop.call_soon(dial.cancel))
         return wrap(*arguments, **named)
 
     monkeypatch.setattr(ResumingContext, "wrap_bio", leaving)
     async with Upstream(tls=authority.server) as upstream:
         pool = pool_of()
-        origin = Origin(Endpoint("https", "127.0.0.1", upstream.port), Way(verify=str(authority.ca), named=True))
+        if by == "a task, with a socket":
+            monkeypatch.setattr(Resolver, "addresses", both)
+        origin = Origin(Endpoint("https", "localhost", upstream.port), Way(verify=str(authority.ca), named=True))
+        if by == "itself":
+            origin = Origin(Endpoint("https", "127.0.0.1", upstream.port), origin.way)
         before = protocols_of_tls()
-        dial = Noted(pool, origin)
-        assert dial.begin(20.0)
+        dial: Any = Noted(pool, origin)
+        if by == "itself":
+            assert dial.begin(20.0)
+        else:
+            dial = asyncio.create_task(pool._dial(origin, within=20.0, tunnel=False))
+            with pytest.raises(asyncio.CancelledError):
+                await dial
         while origin.dials._dialling or upstream.open:  # noqa: ASYNC110  the loop's next turns
             await asyncio.sleep(0)
-        assert not dial.ended.done()
+        assert wraps
         assert is_over(pool, origin)
         async with asyncio.timeout(20):
             while protocols_of_tls() > before:  # noqa: ASYNC110  the other end's is closed in the loop's next turns
                 await asyncio.sleep(0.01)
+
+
+async def both(*_: object) -> list[str]:
+    """Two addresses, which race."""
+    return ["127.0.0.1", "127.0.0.2"]
 
 
 def protocols_of_tls() -> int:

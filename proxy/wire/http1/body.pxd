@@ -15,7 +15,7 @@ cdef class ChunkedBody:
     cdef public int _state
     cdef public long long _left
     cdef public long long _plain
-    cdef public object _held
+    cdef public bytearray _held
     cdef public Py_ssize_t _checked
     cdef public Py_ssize_t _extensions
     cdef public long long owed
@@ -29,8 +29,8 @@ cdef class ChunkedBody:
     cpdef tuple feed(self, bytes data)
     @cython.locals(parts=list, read=list, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, begun=Py_ssize_t, step="long long", payload="long long", state=int)
     cpdef tuple pass_on(self, bytes data)
-    @cython.locals(begin=Py_ssize_t, end="long long", text="const char *")
-    cdef bint _is_one_chunk(self, bytes data) except -1
+    @cython.locals(begin=Py_ssize_t, end="long long")
+    cpdef Py_ssize_t only_chunk(self, bytes data) except -1
     cdef Py_ssize_t _begin_passing(self, bytes data, list parts) except -1
     @cython.locals(end=Py_ssize_t)
     cdef Py_ssize_t _plain_size_line(self, bytes data, Py_ssize_t at) except -1

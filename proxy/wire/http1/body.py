@@ -97,6 +97,20 @@ class ChunkedBody:
         self._passing = False  # whether `pass_on` has begun
         self.trailers = b""
 
+    def only_chunk(self, data: bytes) -> int:
+        """Return how many bytes of payload `data` has if it is to be passed on and is exactly one chunk, with data and
+        without extensions, as nearly every event of a stream is: it is forwarded as it is. Else return 0, and read
+        nothing: `pass_on` is to be called.
+        """
+        if not self._passing or self._state != _SIZE_LINE or self._held:
+            return 0
+        begin = self._plain_size(data, 0)
+        end = begin + self._plain
+        if begin == 0 or end == begin or end + 2 != len(data) or data[end] != 13 or data[end + 1] != 10:
+            return 0
+        self.owed = 0
+        return end - begin
+
     def pass_on(self, data: bytes) -> tuple[bytes, int, bool, bytes]:
         """Return the chunks in `data` to forward as they came, the number of bytes of payload in them, whether the body
         is whole, and the bytes after it. Raises BadBody.
@@ -105,9 +119,6 @@ class ChunkedBody:
         `feed` has already returned a part of a chunk, the rest of that chunk is passed on as a chunk of its own. After
         the first call of this method, `feed` may not be called any more.
         """
-        if self._passing and self._state == _SIZE_LINE and not self._held and self._is_one_chunk(data):
-            self.owed = 0
-            return data, self._plain, False, b""  # nearly every event of a stream
         parts: list[bytes] = []
         read: list[bytes] = []  # the payload in pieces, if it is kept
         at, size, payload = 0, len(data), 0
@@ -147,19 +158,6 @@ class ChunkedBody:
         parts.append(data[start:at])
         forwarded = parts[0] if len(parts) == 1 else b"".join(parts)
         return forwarded, payload, self._state == _DONE, data[at:]
-
-    def _is_one_chunk(self, data: bytes) -> bool:
-        """Whether `data`, which begins between two chunks, is exactly one chunk with data and without extensions. If
-        so, keep its payload if that is to be kept; its size is in `_plain`.
-        """
-        begin = self._plain_size(data, 0)
-        end = begin + self._plain
-        if begin == 0 or end == begin or end + 2 != len(data) or data[end] != 13 or data[end + 1] != 10:
-            return False
-        if self.reads:
-            text = data  # a pointer when compiled
-            self.payload = text[begin:end]
-        return True
 
     def _begin_passing(self, data: bytes, parts: list[bytes]) -> int:
         """Begin to pass chunks on, at the place up to which the body was read: if that is inside a chunk's data, add to
