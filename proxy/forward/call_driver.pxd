@@ -59,6 +59,7 @@ cdef class CallDriver(AttemptOwner):
     cpdef _wake(self, double now)
 
 
+cpdef _rung(CallDriver driver, double now)
 @cython.locals(attempt=Attempt)
 cpdef _launch(CallDriver driver, Launch action, double now)
 @cython.locals(attempt=Attempt, call=Decider, delivery=Delivery, plan=Plan)

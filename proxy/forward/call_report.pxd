@@ -1,10 +1,10 @@
 cimport cython
 
-from proxy.forward.app_repeats cimport AppRepeats
 from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
+from proxy.forward.streams cimport ConnectionStream
 from proxy.observe.call_record cimport CallRecord, Course
 from proxy.retry.facts cimport Request
 from proxy.retry.call_state cimport CallState
@@ -19,5 +19,5 @@ cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double 
 @cython.locals(request=Request, record=CallRecord, agent=bytes, delivered=Flight)
 cpdef CallRecord report_of_decided(Plan plan, Delivery delivery, CallState call, outcome, double started, double ended)
 cdef str _agent(bytes user_agent)
-@cython.locals(context=Context, repeats=AppRepeats)
+@cython.locals(context=Context, direct=ConnectionStream)
 cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up, bytes agent=*)

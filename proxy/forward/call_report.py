@@ -79,9 +79,9 @@ def look_for_repeat(
     so. `record`: the call's; `body`: the request's whole body, None if it is not available; `given_up`: whether the
     proxy gave this call up; `agent`: the request's User-Agent, if it has been looked up already.
     """
-    context = delivery.context
-    repeats = context.app_repeats
-    repeated = repeats.ended(record, plan.request, body, given_up, delivery.app.connected, agent)
+    context, direct = delivery.context, delivery.direct
+    connected = delivery.app.connected if direct is None else direct.connected
+    repeated = context.app_repeats.ended(record, plan.request, body, given_up, connected, agent)
     if repeated and not record.course.app_retry:
         context.observer.app_repeated(plan.policy)
 

@@ -5,6 +5,7 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 cdef class ConnectionStream:
     cdef public bint blocked
     cdef public ChunkWriter chunks
+    cdef public double connected
     cdef public bint has_pinned
     cdef public bint watched
 

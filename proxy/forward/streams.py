@@ -114,13 +114,15 @@ class AppStream(Protocol):
 class ConnectionStream:
     """An `AppStream` that is a whole connection, as HTTP/1's are. The base class lets compiled code call the most
     frequent methods without the interpreter. `chunks`: the framing of the answer's body, if that is written in chunks.
-    `watched`: whether the timer of all calls holds the connection (`proxy.forward.timers.Busy`).
+    `connected`: when it was opened (seconds). `watched`: whether the timer of all calls holds the connection
+    (`proxy.forward.timers.Busy`).
     """
 
-    __slots__ = ("blocked", "chunks", "has_pinned", "watched")
+    __slots__ = ("blocked", "chunks", "connected", "has_pinned", "watched")
 
     blocked: bool
     chunks: ChunkWriter | None
+    connected: float
     has_pinned: bool
     watched: bool
 

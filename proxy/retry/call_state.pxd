@@ -41,5 +41,5 @@ cdef class CallState:
     cpdef tuple keep(self, Failure failure)
     cpdef tuple discard(self)
     cpdef plan_no_more(self, double now)
-    @cython.locals(verdict=VerdictBase, pushback=PushbackBase)
+    @cython.locals(record=AttemptRecord, verdict=VerdictBase, pushback=PushbackBase)
     cpdef AttemptRecord note(self, Flight flight, double now, decision, Failure failure=*, Reply reply=*)

@@ -312,14 +312,14 @@ class SequentialFlow:
             return self.admit(call, planned, now)
         next_attempt.forget_gates()
         call.state = planned
-        actions: Actions = (WakeAt(planned.due),)
-        if payment.owed is not None:
-            payment.owed.asked = True
-            actions = (WakeAt(planned.due), Ask(payment.owed.price, planned.due))
+        attempt, wake, owed = failure.attempt, WakeAt(planned.due), payment.owed
+        if owed is not None:
+            owed.asked = True
+            ask = Ask(owed.price, planned.due)
+            return (wake, ask) if failure.status is None else (Hold(attempt), wake, ask)
         if failure.status is None:
-            return actions
-        attempt = failure.attempt
-        return (_HELD[attempt] if attempt < len(_HELD) else Hold(attempt), *actions)
+            return (wake,)
+        return (_HELD[attempt] if attempt < len(_HELD) else Hold(attempt), wake)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:
         """Choose the credential for `decided`, the next attempt. `began`: the name of the group of calls whose cooldown

@@ -268,10 +268,7 @@ class Lanes:
     def suspect(self, more: int) -> None:
         """Change the number of lanes whose latest attempt ended without an answer by `more`, which may be negative."""
         self.suspects += more
-        if more > 0 and len(self.traffics) == 1:
-            self.traffic.is_watched = True
-        else:
-            self.set_watched()
+        self.set_watched()
 
     def set_watched(self) -> None:
         """Set `is_watched` of each endpoint's traffic: whether its driver has to report every attempt that is answered

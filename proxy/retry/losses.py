@@ -132,7 +132,11 @@ class Losses:
             return False  # a fleet is asked for the weather of a lane as soon as the lane is made
         self._lone = names, ending.how, traffic.ended, now
         traffic.answered_at = outage.answered_at = now  # by the gateway
-        lanes.suspect(1)
+        lanes.suspects += 1
+        if len(lanes.traffics) == 1:
+            traffic.is_watched = True
+        else:
+            lanes.set_watched()
         return True
 
     def _count_lone(self) -> None:

@@ -42,7 +42,6 @@ cdef class AppConnection(ConnectionStream):
     cdef public int _fd
     cdef public object _socket
     cdef public double since
-    cdef public double connected
     cdef public Asking head
     cdef public object exposure
 

@@ -79,7 +79,7 @@ class AppConnection(ConnectionStream):
     __slots__ = (
         "_body", "_broken", "_buffer", "_close", "_context", "_ending", "_fd", "_generation",
         "_half_closed", "_held", "_informed", "_kept", "_parser", "_plans", "_rest", "_running", "_secure",
-        "_socket", "_tunnel", "_undecided", "acceptor", "client", "connected", "exchange", "exposure", "head",
+        "_socket", "_tunnel", "_undecided", "acceptor", "client", "exchange", "exposure", "head",
         "inside", "own", "plan", "since", "surplus", "transport", "wire",
     )  # fmt: skip
 
