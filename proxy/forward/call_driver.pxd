@@ -47,7 +47,7 @@ cdef class CallDriver(AttemptOwner):
     cpdef stream_on(self, Attempt attempt, double now)
     @cython.locals(attempt=Attempt, record=CallRecord, delivery=Delivery, so_far=CallState)
     cpdef finish(self, outcome, double now)
-    @cython.locals(delivered=Flight, delivery=Delivery)
+    @cython.locals(plan=Plan, delivered=Flight, delivery=Delivery, is_simple=bint, is_first=bint)
     cdef _forget_call(self, CallState so_far, outcome)
     @cython.locals(direct=ConnectionStream)
     cdef release_app(self)

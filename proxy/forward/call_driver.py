@@ -58,6 +58,8 @@ from proxy.wire.head import Trailers
 NEVER = float("inf")
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _OVERLOADED, _SUCCESS = Outcome.OVERLOADED, Outcome.SUCCESS
+#: The outcomes of calls whose first answer is a failure that is not retried.
+_NOT_RETRIED = frozenset({Outcome.NOT_RETRYABLE, Outcome.BUCKET_EMPTY})
 #: The `Call` and the sender of a driver that is kept for another call.
 _NO_CALL, _NO_SENDER = cast(Call, None), cast(Sender, None)
 
@@ -288,15 +290,17 @@ class CallDriver(AttemptOwner):
 
     def carry_out(self, actions: Actions, now: float) -> None:
         """Carry out the call's actions, in order."""
+        action: Any  # what it has is known by its class
         for action in actions:
-            if type(action) is Launch:
+            kind = type(action)
+            if kind is Launch:
                 _launch(self, action, now)
-            elif type(action) is Deliver:
+            elif kind is Deliver:
                 _deliver(self, action, now)
-            elif type(action) is Finish:
+            elif kind is Finish:
                 self.finish(action.outcome, now)
             else:
-                _CARRIED_OUT[type(action)](self, action, now)
+                _CARRIED_OUT[kind](self, action, now)
 
     def stream_on(self, attempt: Attempt, now: float) -> None:
         """Begin to forward this attempt's answer to the app as its bytes come."""
@@ -366,20 +370,25 @@ class CallDriver(AttemptOwner):
             self.sender.call_ended(record)
         context.observer.call_ended(record)
         self.flights.clear()
-        self._undecided.first = None  # breaks a reference cycle
+        self._undecided.release()  # breaks a reference cycle
         self._forget_call(so_far, outcome)
         self.release_app()
 
     def _forget_call(self, so_far: CallState, outcome: Outcome) -> None:
         """Make the driver ready for the next call, as it is after a call about which nothing had to be decided, if the
-        call, whose state is `so_far`, has succeeded, and kept nothing but its attempts: no body, and no beginning of an
-        answer. Nothing else of it could still report to the driver.
+        call, whose state is `so_far`, has succeeded, or its first answer was a failure that was not retried; and if it
+        kept nothing but its attempts: no body, and no beginning of an answer. Such a call ends by its answer's head or
+        last byte, after which nothing of it reports to the driver, and the driver does nothing more for it.
         """
-        delivered, delivery = so_far.delivered, self.delivery
-        kept = self.upload is not None or self.journey is not None or delivery.pipe is not None or delivery.detail
-        if outcome is not _SUCCESS or kept or not self.plan.plain:
+        plan, delivered, delivery = self.plan, so_far.delivered, self.delivery
+        if self.upload is not None or self.journey is not None or delivery.pipe is not None or delivery.detail:
             return
-        if delivered is not None and delivered.body_wait is None:
+        if outcome is _SUCCESS:
+            is_simple = delivered is not None and delivered.body_wait is None
+        else:
+            is_first = so_far.attempts == 1 and so_far.reply is not None
+            is_simple = is_first and outcome in _NOT_RETRIED and not plan.looks
+        if is_simple and plan.plain:
             self.decided = False
             self.call, self.sender = _NO_CALL, _NO_SENDER
 

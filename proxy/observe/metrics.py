@@ -31,6 +31,9 @@ _SUCCESS, _NOT_RETRYABLE = Class.SUCCESS, Outcome.NOT_RETRYABLE
 #: to a little above 20 s, the default of `pushback.hold`, since calls that are held for so long end just after it.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 300.0)
 
+#: The first bounds, for durations of most calls that do not wait.
+_SHORT = BOUNDS[:5]
+
 #: The slots of a histogram that has counted nothing. Compiled, they are an array, which can't be made from `[0] * n`.
 _NOTHING = [0] * (len(BOUNDS) + 1)
 #: Calls by status // 100, of which none was counted; compiled, they are an array too, which is set as a whole.
@@ -133,15 +136,13 @@ class Durations:
 
 
 def _slot(seconds: float) -> int:
-    """The index of a duration's slot: the first bound that the duration does not exceed. Bounds are tried one by one,
-    because most durations are short.
+    """The index of a duration's slot: the first bound that the duration does not exceed. The first bounds are tried one
+    by one, because most durations are short.
     """
-    slot = 0
-    for bound in BOUNDS:
+    for slot, bound in enumerate(_SHORT):
         if seconds <= bound:
-            break
-        slot += 1
-    return slot
+            return slot
+    return bisect_left(BOUNDS, seconds)
 
 
 #: The bounds of the histogram of what an answer cost, as a multiple of what was expected (contract, section 16).

@@ -206,6 +206,40 @@ async def test_a_failure_is_judged_and_the_answer_handed_on() -> None:
         assert [len(call["history"]) for call in warm.front.observed.calls] == [0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("steps", "status", "is_kept"),
+    [
+        ((answer(503), DATED), 200, True),  # retried
+        ((answer(404),), 404, True),
+        ((close,) * 4, 502, False),  # the proxy's own answer
+    ],
+)
+async def test_the_exchange_of_a_decided_call_is_kept_for_the_next_one(
+    steps: tuple[Step, ...], status: int, is_kept: bool
+) -> None:
+    """An exchange that is kept has nothing of its call left: the next call is as its first."""
+    async with Warm(*steps, DATED, strategy=AT_ONCE) as warm:
+        (connection,) = warm.front.path.acceptor.open
+        kept = connection._kept
+        assert (await warm.app.ask("GET", "/api/x")).status == status
+        assert (connection._kept is kept) is is_kept
+        reply = await warm.app.ask("GET", "/api/y")
+        assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "1")
+        first, _, last = warm.front.observed.calls
+        assert {**last, "took": 0, "path": ""} == {**first, "took": 0, "path": ""}
+        assert not is_kept or (kept.call is kept.sender is None)
+
+
+async def test_a_kept_exchange_reports_to_no_breaker_of_another_upstream() -> None:
+    async with Upstream(DATED, answer(503), DATED) as broken, Upstream(DATED) as other:
+        ends = to("api", broken.url, circuit_breaker=BreakerSpec(), strategy=AT_ONCE), to("other", other.url)
+        async with Front(*ends) as front, front.app() as app:
+            for path in ("/api/x", "/api/x", "/other/x", "/other/x"):
+                assert (await app.ask("GET", path)).status == 200
+            ((_, _, breaker),) = front.path.registry.breakers()
+            assert (breaker._ended.count(0.0), breaker._ill.count(0.0)) == (3, 1)
+
+
 async def test_an_app_that_leaves() -> None:
     async with Warm(hang) as warm:
         warm.app.send(request("GET", "/api/x", host="127.0.0.1"))
