@@ -144,7 +144,7 @@ def explain(options: argparse.Namespace) -> int:
         nonlocal status
         status = run(lambda name: holding_now(port, name))
 
-    return _at_admin_port(options, at) or status
+    return _at_admin_port(options, at, names_file=False) or status  # `answer` names it
 
 
 def test(options: argparse.Namespace) -> int:
@@ -324,13 +324,13 @@ def why(options: argparse.Namespace) -> int:
     return _at_admin_port(options, lambda port: show(port, options.number, as_json=options.json))
 
 
-def _at_admin_port(options: argparse.Namespace, show: Callable[[AdminPort], None]) -> int:
-    """Call `show` with the admin port that the options name; return the exit status."""
+def _at_admin_port(options: argparse.Namespace, show: Callable[[AdminPort], None], *, names_file: bool = True) -> int:
+    """Call `show` with the admin port that the options name; return the exit status. `names_file`: see `_load`."""
     from proxy.top import AdminError, admin_port, named_port
 
     settings = None
     if options.admin is None or options.config is not None:
-        settings = _load(options)[1].settings
+        settings = _load(options, names_file=names_file)[1].settings
         if settings is None:
             return BAD_INPUT
     try:

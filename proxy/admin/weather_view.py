@@ -123,7 +123,8 @@ def _row(log: WeatherLog, lane: LaneWeather, now: float, units: Mapping[str, str
         "held_by": lane.by or None,
         "held_calls": lane.held,
         "left": dict(lane.left) or None,
-        "left_units": {name: units.get(name, _UNITS["attempts"]) for name, _ in lane.left} or None,
+        "left_says": ", ".join(_left(rest, units.get(name, _UNITS["attempts"]), name) for name, rest in lane.left)
+        or None,
         "outage": None
         if not lane.is_out
         else {
@@ -165,8 +166,7 @@ def _waits(lane: Mapping[str, Any]) -> str:
     """A sentence about the calls of a lane that wait because answers reported that too little is left of the upstream's
     rate limits. `lane`: a row of `rows`.
     """
-    units = lane.get("left_units") or {}  # none, if an earlier version of redrive made the row
-    left = ", ".join(_left(rest, units.get(name, ""), name) for name, rest in (lane["left"] or {}).items())
+    left = lane.get("left_says")  # none, if an earlier version of redrive made the row
     said = f"; answers said what is left: {left}" if left else ""
     calls = "1 call waits" if lane["held_calls"] == 1 else f"{lane['held_calls']} calls wait"
     return f"{calls} for what is left of the upstream's limits (ahead){said}"

@@ -11,7 +11,7 @@ const COLUMNS = [
   { id: "began", text: "Began", title: "When the call came; the newest first", value: (call) => call.time, down: true },
   { id: "status", text: "Got", title: "The status that the app got; g14 is a gRPC status", value: (call) => call.grpc_status ?? call.status, down: true },
   { id: "what", text: "Call", title: "Method, path, host", value: (call) => `${call.path} ${call.host} ${call.method}` },
-  { id: "of", text: "Upstream", title: "The upstream, and the route where one matched", value: (call) => `${call.upstream} ${call.route}` },
+  { id: "of", text: "Upstream", title: "The upstream, the route where one matched, and the app where apps have names", value: (call) => `${call.upstream} ${call.route} ${call.app ?? ""}` },
   { id: "chips", text: "Attempts", title: "What happened to each attempt; sorted by number", value: (call) => call.attempts, down: true },
   { id: "outcome", text: "Outcome", title: "How the call ended", value: (call) => call.outcome },
   { id: "took", text: "Took", title: "From the request's head to the end of the answer, waits included", value: (call) => call.duration ?? 0, down: true },
@@ -216,7 +216,7 @@ export class Calls {
       h("time", { datetime: call.time, title: call.time }, call.time.slice(11, 23)),
       status(call),
       h("span", { class: "what" }, call.method ? [h("b", {}, call.method), " ", path(call.path), h("span", { class: "host" }, call.host)] : h("span", { class: "quiet" }, call.detail ?? "unreadable")),
-      h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null),
+      h("span", { class: "of" }, call.upstream || "(refused)", call.route ? h("small", {}, ` ${call.route}`) : null, call.app ? h("small", {}, ` by ${call.app}`) : null),
       h("span", { class: "chips", title: "What happened to each attempt" }, chips(call.history, call)),
       h("span", { class: `outcome ${call.outcome}`, title: OUTCOMES[call.outcome] }, call.outcome),
       h("span", { class: "took" }, seconds(call.duration ?? 0)),
@@ -294,7 +294,7 @@ function status(call) {
 
 function matches(call, wanted) {
   if (!wanted) return true;
-  const text = `${call.method} ${call.host}${call.path} ${call.upstream} ${call.route} ${call.status} ${call.outcome} ${call.history.map((a) => `${a.status ?? ""} ${a.fault ?? ""} ${a.class ?? ""}`).join(" ")}`.toLowerCase();
+  const text = `${call.method} ${call.host}${call.path} ${call.upstream} ${call.route} ${call.app ?? ""} ${call.status} ${call.outcome} ${call.history.map((a) => `${a.status ?? ""} ${a.fault ?? ""} ${a.class ?? ""}`).join(" ")}`.toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
 }
 

@@ -40,13 +40,8 @@ export function weather_in_words(live) {
 }
 
 /** Say what is left of the upstream's own limits for which calls wait, as its answers said; "" if no calls do. */
-function left_in_words({ held_by, left, left_units }) {
-  if (held_by !== "ahead" || !left) return "";
-  const each = Object.entries(left).map(([name, rest]) => {
-    const unit = left_units?.[name] ?? "";
-    return `${count(Math.floor(rest))} ${unit}${unit === name.replaceAll("-", " ") ? "" : ` (${name})`}`;
-  });
-  return `Left of the upstream's own limits: ${each.join(", ")}.`;
+function left_in_words({ held_by, left_says }) {
+  return held_by === "ahead" && left_says ? `Left of the upstream's own limits: ${left_says}.` : "";
 }
 
 function lane_in_words(lane) {
