@@ -42,6 +42,7 @@ ROWS = {
     "app_closes": "small GET, the app closes each call",
     "upstream_closes": "small GET, the upstream closes each call",
     "tls_closes": "small GET, TLS upstream closes each call",
+    "tls_new": "small GET, TLS upstream without tickets closes each call",
     "post": "1 MiB POST, with a length",
     "post_chunked": "1 MiB POST, chunked",
     "events": "100 server-sent events",

@@ -29,6 +29,8 @@ from proxy.transport.faults import DeniedError, ParentRefusedError
 from proxy.transport.resolver import KEPT, Resolver
 from proxy.transport.tls import Contexts, session_key
 
+#: The seconds that a handshake of TLS may take where no time limit is given; and the least limit of one.
+TLS, _LEAST = 60.0, 0.1
 #: RFC 8305 section 5: Connection Attempt Delay.
 HEAD_START = 0.25
 #: Seconds for which an address at which a dial has failed is tried after the others of its name; as long as an endpoint
@@ -74,8 +76,9 @@ class TlsConnecting(Coroutine[Any, Any, Any]):
 
     uvloop (0.23) closes the socket alone if its coroutine is cancelled where it waits for the connection, though TLS
     has begun in the turn of the loop in which the connection came. That TLS, with a buffer of 256 KiB, would live until
-    the time limit of its handshake, a minute. Where the coroutine waits for TLS, a cancellation closes both. If the
-    connection is open by then, who cancelled closes it.
+    the time limit of its handshake. Where the coroutine waits for TLS, a cancellation closes both. If the connection is
+    open by then, who cancelled closes it. What was cancelled before the connection came, but not closed before TLS
+    began, lives until that limit, which is that of the dial.
     """
 
     __slots__ = ("_coroutine", "_waits")
@@ -124,9 +127,11 @@ class Dialer:
         self.times = DialTimes(loop)
         self._failed: OrderedDict[tuple[str, int], float] = OrderedDict()  # when a dial last failed at each address
 
-    async def open(self, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, tunnel: bool = False) -> None:
+    async def open(
+        self, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, tunnel: bool = False, within: float = TLS
+    ) -> None:
         """Connect a protocol to the endpoint in this way, with TLS if its scheme is https and this is no blind
-        `tunnel`.
+        `tunnel`. `within`: the seconds after which the caller cancels this at the latest.
 
         A parent proxy gets cleartext requests in absolute form, and is asked for a tunnel by CONNECT in all other
         cases. Raises DeniedError, OSError, ssl.SSLError or ParentRefusedError.
@@ -135,7 +140,7 @@ class Dialer:
         if unix is None:
             addresses, port = await self._addresses(endpoint, way)
             if way.parent is None and len(addresses) == 1 and "%" not in addresses[0]:
-                await self._open_at(addresses[0], endpoint, way, protocol, secure=secure)
+                await self._open_at(addresses[0], endpoint, way, protocol, within if secure else None)
                 return
             sock = await self._connect(addresses, port)
         else:
@@ -146,7 +151,10 @@ class Dialer:
                 await self._ask_tunnel(sock, endpoint, parent_credentials(way.parent))
             context = self.contexts.get(way.verify, way.client_cert, way.protocols) if secure else None
             name = session_key(endpoint, way.parent) if secure else None
-            made = self._loop.create_connection(lambda: protocol, sock=sock, ssl=context, server_hostname=name)
+            limit = max(within, _LEAST) if secure else None
+            made = self._loop.create_connection(
+                lambda: protocol, sock=sock, ssl=context, server_hostname=name, ssl_handshake_timeout=limit
+            )
             await (TlsConnecting(made) if secure else made)
             if peer is not None:
                 self.reached(peer)
@@ -156,12 +164,14 @@ class Dialer:
             raise
 
     async def _open_at(
-        self, address: str, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, *, secure: bool
+        self, address: str, endpoint: Endpoint, way: Way, protocol: asyncio.Protocol, within: float | None
     ) -> None:
-        """Connect a protocol to the only address of an endpoint, with TLS if `secure`. Raises OSError or SSLError."""
+        """Connect a protocol to the only address of an endpoint; `within` is that of `connecting`. Raises OSError or
+        SSLError.
+        """
         peer = address, endpoint.port
         try:
-            await self.connecting(address, endpoint, way, protocol, secure=secure)
+            await self.connecting(address, endpoint, way, protocol, within)
         except BaseException:
             self.failed_at(peer)
             raise
@@ -181,18 +191,19 @@ class Dialer:
         return addresses[0]
 
     def connecting(
-        self, address: str, endpoint: Endpoint, way: Way, protocol: Any, *, secure: bool
+        self, address: str, endpoint: Endpoint, way: Way, protocol: Any, within: float | None
     ) -> Coroutine[Any, Any, object]:
-        """The event loop's coroutine that connects a protocol to the only address of an endpoint, with TLS if `secure`:
-        there is no race, and the loop makes the socket, for a fifth of the instructions. Raises OSError or
-        ssl.SSLError.
+        """The event loop's coroutine that connects a protocol to the only address of an endpoint: there is no race, and
+        the loop makes the socket, for a fifth of the instructions. `within`: None for no TLS, else the seconds after
+        which the caller cancels this at the latest. Raises OSError or ssl.SSLError.
         """
-        if secure:
+        if within is not None:
             context = self.contexts.get(way.verify, way.client_cert, way.protocols)
-            name = session_key(endpoint, None)
-            port = endpoint.port
+            name, port, limit = session_key(endpoint, None), endpoint.port, max(within, _LEAST)
             return TlsConnecting(
-                self._loop.create_connection(lambda: protocol, address, port, ssl=context, server_hostname=name)
+                self._loop.create_connection(
+                    lambda: protocol, address, port, ssl=context, server_hostname=name, ssl_handshake_timeout=limit
+                )
             )
         return self._loop.create_connection(lambda: protocol, address, endpoint.port)
 

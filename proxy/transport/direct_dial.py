@@ -46,8 +46,8 @@ class DirectDial:
         connection = self._connection = Connection(pool, origin, generation=pool.generation)
         dialer.times.begin(self, within)
         try:
-            secure = endpoint.scheme == "https"
-            self._connecting = dialer.connecting(address, endpoint, origin.way, connection, secure=secure)
+            tls = within if endpoint.scheme == "https" else None
+            self._connecting = dialer.connecting(address, endpoint, origin.way, connection, tls)
             self._wait(self._connecting.send(None))
         except Exception as error:
             pool.call_soon(self._end, error)

@@ -352,7 +352,8 @@ class Pool(Keeper):
         assert task is not None  # a dial is waited for
         self.dialer.times.begin(task, within)
         try:
-            await self.dialer.open(origin.endpoint, way, cast(asyncio.Protocol, dialled), tunnel=tunnel)
+            protocol = cast(asyncio.Protocol, dialled)
+            await self.dialer.open(origin.endpoint, way, protocol, tunnel=tunnel, within=within)
             connection = dialled.made if isinstance(dialled, Greeting) else dialled
             assert connection is not None  # its handshake is done
             if isinstance(connection, UpstreamConnection):

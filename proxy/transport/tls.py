@@ -15,7 +15,7 @@ import ssl
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proxy.retry.routing import Endpoint
 
@@ -94,6 +94,12 @@ class ResumingObject(ssl.SSLObject):
     """
 
     native: Connection | None = None
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        """Return the peer's certificate as DER; None without `binary_form`. The event loop asks for its text after each
+        handshake, which takes long to write, and which no code reads: OpenSSL has checked the certificate and names.
+        """
+        return super().getpeercert(True) if binary_form else None
 
 
 class ResumingContext(ssl.SSLContext):

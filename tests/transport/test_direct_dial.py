@@ -65,6 +65,10 @@ async def test_a_connection_is_opened(secure: bool, tmp_path: Path) -> None:
         assert connection.is_open
         assert pool.connections == {connection}
         assert not pool.dialer._failed
+        if secure:
+            wrapped = connection.transport.get_extra_info("ssl_object")
+            assert wrapped.getpeercert(True)
+            assert wrapped.getpeercert() is None  # as text nobody needs it
         connection.abort()
         await pool.close()
     assert is_over(pool, origin)
@@ -219,6 +223,28 @@ async def test_a_dial_that_is_given_up_as_tls_begins_leaves_no_tls_behind(
         async with asyncio.timeout(20):
             while protocols_of_tls() > before:  # noqa: ASYNC110  the other end's is closed in the loop's next turns
                 await asyncio.sleep(0.01)
+
+
+async def test_what_a_dial_leaves_that_is_given_up_before_its_connection_comes_ends_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop has seen the connection, and begins TLS on it, before it sees that nobody waits for it."""
+    authority, wrap = make(tmp_path), ResumingContext.wrap_bio
+
+    def leaving(*arguments: Any, **named: Any) -> Any:
+        dial.cancel()
+        return wrap(*arguments, **named)
+
+    monkeypatch.setattr(ResumingContext, "wrap_bio", leaving)
+    async with Upstream(tls=authority.server) as upstream:
+        pool, before = pool_of(), protocols_of_tls()
+        origin = Origin(Endpoint("https", "127.0.0.1", upstream.port), Way(verify=str(authority.ca), named=True))
+        dial = Noted(pool, origin)
+        assert dial.begin(0.2)
+        async with asyncio.timeout(20):
+            while origin.dials._dialling or protocols_of_tls() > before:  # noqa: ASYNC110  a timer of the loop's
+                await asyncio.sleep(0.01)
+        assert is_over(pool, origin)
 
 
 async def both(*_: object) -> list[str]:
