@@ -11,7 +11,8 @@ that lacks capacity refuses most of them; one that has no queue refuses all but 
 only. If most are served, a test begins: for a while, a delay holds only the call that was refused, and the calls that
 wait are sent little faster than calls come: a test of an upstream that lacks capacity is no burst upon it. If a clearly
 larger share is served than before, this goes on; else calls are held again, and the next test is made after twice the
-time.
+time. Where holding gives far less than it could, no such calls are sent first: an upstream without a queue would refuse
+them, although more is served without holding (`proxy.retry.unheld`).
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ import math
 from collections import deque
 
 from proxy.retry.chances import tail
-from proxy.retry.short_holds import SHORT, ShortHolds
+from proxy.retry.held_counts import HeldCounts
+from proxy.retry.unheld import Unheld
 
 _NEVER = float("inf")
 
-#: Seconds over which it is measured what holding gives.
-_MEASURED_OVER = 20.0
 #: A test is made if calls will have waited for so many seconds at the end of the delay, or for twice as many if each
 #: first attempt after a delay was served, as by an upstream that only lacks capacity; and if so much more (a share of
 #: the calls) would be served if refusals were chance.
 _LONG, _WORTH = 8.0, 0.2
+#: Parts of the calls that would be served if refusals were chance. If fewer than the first are served, it is tested
+#: whether more are if delays hold only their own calls (`proxy.retry.unheld`). Where the delay is no longer than so
+#: many seconds (the third figure), the second part counts, after twice the time.
+_FEWER, _FAR_FEWER, _SHORT = 0.5, 0.25, 1.0
 #: How many calls are sent at once before a test, at most and at least; the share of them that has to be served; and the
 #: seconds within which they are sent.
 _TOGETHER, _AT_LEAST, _MOSTLY, _AT_ONCE = 8, 5, 0.6, 0.01
@@ -109,47 +113,6 @@ class Batch:
         return True
 
 
-class HeldCounts:
-    """Counts of the latest seconds, fading, while delays hold calls: of calls that `came`, and of attempts that were
-    `served` and `refused`.
-    """
-
-    __slots__ = ("_at", "_since", "came", "refused", "served")
-
-    def __init__(self) -> None:
-        self.came = self.served = self.refused = 0.0
-        self._at = 0.0  # when these counts were true
-        self._since = _NEVER  # since when calls are counted
-
-    def fade(self, now: float) -> None:
-        """Let the counts fade until now."""
-        faded = math.exp(min(0.0, self._at - now) / _MEASURED_OVER)
-        self.came, self.served, self.refused = self.came * faded, self.served * faded, self.refused * faded
-        self._at = now
-
-    def call_came(self, now: float) -> None:
-        """Count a call that comes."""
-        self._since = min(self._since, now)
-        self.fade(now)
-        self.came += 1
-
-    def skip(self, now: float) -> None:
-        """Leave out the time since the counts were last changed."""
-        self._since += now - self._at
-        self._at = now
-
-    @property
-    def gives(self) -> float:
-        """The share of the calls that came lately which were served: what holding gives."""
-        return min(1.0, self.served / max(1.0, self.came))
-
-    @property
-    def rate(self) -> float:
-        """The number of calls that come a second."""
-        over = _MEASURED_OVER * (1.0 - math.exp((self._since - self._at) / _MEASURED_OVER))
-        return self.came / max(1.0, over)
-
-
 class DelaysByChance:
     """The test of one lane. Times are seconds on the callers' clock. `at_once`: how many calls may be sent at once when
     the delay is over, beside those that the limit allows. `was_tested`: the attempt that was refused last was one of
@@ -159,13 +122,13 @@ class DelaysByChance:
 
     __slots__ = (
         "_again", "_batch", "_begun", "_count", "_counts", "_delay", "_first", "_first_refused", "_known_until",
-        "_latest", "_next_at", "_opens_at", "_sends_until", "_serves", "_short", "_soon", "at_once", "share",
+        "_latest", "_next_at", "_opens_at", "_sends_until", "_serves", "_soon", "_unheld", "at_once", "share",
         "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._counts = HeldCounts()
-        self._short = ShortHolds()
+        self._unheld = Unheld()
         self._delay = 0.0  # the longest delay named lately
         self.at_once = 0
         self._batch: Batch | None = None
@@ -187,11 +150,11 @@ class DelaysByChance:
 
     def holds_none(self, now: float) -> bool:
         """Whether a delay holds only its own call: that is known to be better, or it is tested."""
-        return self._begun < _NEVER or now < self._known_until
+        return self._begun < _NEVER or now < self._known_until or self._unheld.is_on(now)
 
-    def held_for(self, delay: float, now: float) -> float:
-        """The seconds for which a delay of `delay` seconds holds other calls."""
-        return min(delay, SHORT) if self._short.are_used(now) else delay
+    def paces(self, now: float) -> bool:
+        """Whether a delay holds only its own call, and calls are sent at the `pace` all the time."""
+        return self._unheld.paces(now)
 
     # -- while delays hold calls --------------------------------------------------------------------------------------
 
@@ -202,8 +165,8 @@ class DelaysByChance:
 
     def served(self, attempt: object, now: float) -> bool:
         """Note that an attempt was served. Returns whether a test is to begin at once."""
-        if self._begun < _NEVER:
-            return False
+        if self._begun < _NEVER or (self._unheld.is_on(now) and not self._unheld.paces(now)):
+            return False  # calls are not counted either
         self._counts.fade(now)
         self._counts.served += 1
         self._serves = True
@@ -247,18 +210,15 @@ class DelaysByChance:
         self._first_refused, self._serves = self._first_refused or not self._serves, False
         if self._batch is not None and self._batch.is_open(now):
             return
-        counts, short = self._counts, self._short
-        gives, chance = counts.gives, counts.served / max(1.0, counts.served + counts.refused)
-        if short.are_used(now):
-            short.refused(gives, now)
+        counts, unheld, until = self._counts, self._unheld, now + delay
+        gives, chance = counts.gives, counts.chance
+        unheld.holds_again()
         if counts.served < 1.0 or gives + _WORTH >= chance:
             return
-        is_long = delay > SHORT and now + delay - since >= _LONG
-        if is_long and 2.0 * gives < chance and short.may_begin(now):
-            short.begin(gives, now)
-            self._counts = HeldCounts()
+        is_long = delay > _SHORT
+        fewer, long = (_FEWER, _LONG) if is_long else (_FAR_FEWER, 2.0 * _LONG)
+        if until - since >= long and gives < fewer * chance and unheld.begins_at(until, self._delay):
             return
-        until = now + self.held_for(delay, now)
         long = _LONG if self._first_refused else 2.0 * _LONG
         if until - since >= long and until >= self._next_at:
             self.at_once = _TOGETHER
@@ -271,8 +231,9 @@ class DelaysByChance:
         self._batch = Batch(at_once, now)
         return at_once
 
-    def sent(self, attempt: object, now: float) -> None:
-        """Note that an attempt is sent."""
+    def sent(self, attempt: object, waiting: int, now: float) -> None:
+        """Note that an attempt is sent, while `waiting` calls wait."""
+        self._unheld.sent(self._counts, waiting, now)
         if self._batch is not None:
             self._batch.sent(attempt, now)
 
@@ -282,6 +243,8 @@ class DelaysByChance:
         """Begin a test if it is due. Returns whether it begins, or has just shown that holding does not pay: the calls
         that are held are to be sent at the `pace`.
         """
+        if self._unheld.opens(self._counts, now):
+            return True
         if now < self._sends_until:
             self._sends_until = -_NEVER
             return True
@@ -294,12 +257,17 @@ class DelaysByChance:
     @property
     def pace(self) -> float:
         """The attempts a second while a test is under way, or after one which has shown that holding does not pay."""
+        if self._unheld.pace is not None:
+            return self._unheld.pace.rate
         return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
 
     def refused(self, ended: int, flying: int, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
         `ended`, `flying`: how many attempts have ended so far, and are under way.
         """
+        if self._unheld.is_on(now):
+            self._unheld.refused(self._counts, ended, flying, now)
+            return
         if self._first < 0:
             self._begun, self._first, self._count = now, ended + flying, 0
             self._latest.clear()

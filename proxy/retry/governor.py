@@ -357,7 +357,11 @@ class Governor:
                 cooling.limit.delay_holds(attempt, now)
                 cooling.asked_to_wait(sent, now, quick=is_quick)
                 return
-            if not cooling.limit.delay_holds_none(*self.lanes.attempts_of(cooling), now):
+            is_counted = cooling.limit.delay_holds_none(*self.lanes.attempts_of(cooling), now)
+            if cooling.limit.is_draining:
+                cooling.lasts = True
+                self.lanes.look((cooling,), now)
+            if not is_counted:
                 return
         lane.lasts = True
         if is_limited:

@@ -91,7 +91,6 @@ class Lane:
         if delay <= 0 or self.limit.delays_by_chance(now):
             return False
         new = self._begin(status, delay, sent, now)
-        delay = self.limit.held_for(delay, now)
         if new:
             self.fleet.cooldown_began()
             self._starter.named_until = now + delay
@@ -368,7 +367,7 @@ class Lane:
             return False
         self.limit.sent()
         if self.limit.evidence.by_chance is not None:
-            self.limit.evidence.by_chance.sent(attempt, now)
+            self.limit.evidence.by_chance.sent(attempt, len(self.queue), now)
         return True
 
     def landed(
@@ -485,6 +484,8 @@ class Lane:
         free, limit = self.free(now), self.limit
         order = self.queue.order if self.fleet.link is None else None
         by_chance = limit.evidence.by_chance
+        if limit.is_draining and by_chance is not None and by_chance.paces(now):
+            limit.pace.slow_down(by_chance.pace)
         at_once = 0 if by_chance is None or not by_chance.at_once else by_chance.take_at_once(len(self.queue), now)
         while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
             first = self.queue.first() if order is None else order.first(self.queue.calls, now)

@@ -167,12 +167,13 @@ class Limit:
 
     def halve(self, now: float) -> None:
         """Halve the limit, since the upstream asked to wait again, unless a test of delays is the reason. If it let all
-        calls go, they return one by one from now on.
+        calls go, they return slowly from now on, beginning with half as many places as attempts are under way.
         """
         if self._in_test():
             return
         if self.most >= _ANY:
             self.return_slowly(now)
+            self.most = max(1.0, self.evidence.traffic.flying / 2)
             return
         self._answers.asked_to_wait_again(now, served=self._since_cut.served > 0)
         self.most = self.threshold = max(self._least(), self.most // 2)
@@ -184,11 +185,6 @@ class Limit:
         """
         if self.evidence.by_chance is not None:
             self.evidence.by_chance.cooldown(delay, since, now)
-
-    def held_for(self, delay: float, now: float) -> float:
-        """The seconds for which a delay of `delay` seconds holds other calls than the one that was refused."""
-        by_chance = self.evidence.by_chance
-        return delay if by_chance is None else by_chance.held_for(delay, now)
 
     def delays_by_chance(self, now: float) -> bool:
         """Whether a delay holds only the call that was refused, since delays are named by chance, or that is tested."""
@@ -212,6 +208,8 @@ class Limit:
         by_chance.refused(ended, flying, now)
         if by_chance.is_known(now) and not was_known:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
+        if by_chance.paces(now) and not self.is_on:
+            self.drain(0, now, by_chance.pace)
         return was_known
 
     def _in_test(self) -> bool:
@@ -249,7 +247,7 @@ class Limit:
         its places in use.
         """
         if self.is_draining:
-            return True
+            return self.evidence.by_chance is None or not self.evidence.by_chance.paces(now)
         quiet = self._unbound * (_PACED if self.pace.rate else 1.0)
         return self.is_on and in_use < self.most / 2 and now - self.held_at >= quiet and not self.pace.binds
 

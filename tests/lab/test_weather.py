@@ -28,7 +28,7 @@ NOT_YET = {
     "one_among_fifty": {2},
     "overload": {1},
     "refused_by_chance": {2},
-    "throttled_by_chance": {1, 2},
+    "throttled_by_chance": {2},
     "throttled_slow_answers": {1, 2},
 }
 

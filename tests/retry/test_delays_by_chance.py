@@ -32,7 +32,7 @@ def end(test: DelaysByChance, served: str, waiting: int = 20, now: float = 10.0)
     """
     attempts = [object() for _ in range(test.take_at_once(waiting, now))]
     for each in attempts:
-        test.sent(each, now)
+        test.sent(each, 0, now)
     assert test.take_at_once(waiting, now) == 0
     found = []
     for each, how in zip(attempts, served, strict=True):
@@ -78,7 +78,7 @@ def test_a_few_calls_are_not_sent_at_once() -> None:
 
 
 def test_where_each_first_attempt_is_served_calls_are_held_for_longer_before() -> None:
-    test = held(first_refused=False)
+    test = held(first_refused=False, served=20)
     assert test.at_once == 0
     test.served(object(), 9.5)
     test.cooldown(1.0, -4.0, 11.0)
@@ -120,7 +120,7 @@ def test_an_upstream_that_refuses_all_but_one_of_them_is_asked_again_after_minut
     test = held()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
     for each in attempts:
-        test.sent(each, 10.0)
+        test.sent(each, 0, 10.0)
     for each in attempts[1:]:
         test.refused_held(each, 10.1)
     assert test.was_tested
@@ -128,7 +128,7 @@ def test_an_upstream_that_refuses_all_but_one_of_them_is_asked_again_after_minut
     for now, at_once in ((16.0, 0), (300.0, 0), (312.0, 8)):
         for _ in range(60):
             test.came(now)
-        for _ in range(3):
+        for _ in range(25):
             test.served(object(), now)
         test.refused_held(object(), now)
         test.cooldown(1.0, now - 20, now)
@@ -139,7 +139,7 @@ def test_calls_of_which_some_have_no_end_are_not_waited_for_without_end() -> Non
     test = held()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
     for each in attempts:
-        test.sent(each, 10.0)
+        test.sent(each, 0, 10.0)
     for each in attempts[:4]:
         test.served(each, 10.1)  # the others were cancelled, or reset
     for now, at_once in ((39.0, 0), (41.0, 8)):
@@ -162,8 +162,8 @@ def test_attempts_that_are_sent_later_do_not_count() -> None:
     test, later = held(), object()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
     for each in attempts:
-        test.sent(each, 10.0)
-    test.sent(later, 10.1)
+        test.sent(each, 0, 10.0)
+    test.sent(later, 0, 10.1)
     test.refused_held(attempts[0], 10.1)
     assert [test.served(each, 10.2) for each in attempts[1:5]] == [False] * 4
     assert not test.served(later, 10.3)

@@ -1,0 +1,65 @@
+"""Counts of calls and attempts while an upstream names delays: they show what holding calls for these gives."""
+
+from __future__ import annotations
+
+import math
+
+_NEVER = float("inf")
+
+#: Seconds over which is counted.
+_MEASURED_OVER = 20.0
+
+
+class HeldCounts:
+    """Counts of the latest seconds, fading, while delays hold calls: of calls that `came`, and of attempts that were
+    `served` and `refused`.
+    """
+
+    __slots__ = ("_at", "_since", "came", "refused", "served")
+
+    def __init__(self) -> None:
+        self.came = self.served = self.refused = 0.0
+        self._at = 0.0  # when these counts were true
+        self._since = _NEVER  # since when calls are counted
+
+    def fade(self, now: float) -> None:
+        """Let the counts fade until now."""
+        faded = math.exp(min(0.0, self._at - now) / _MEASURED_OVER)
+        self.came, self.served, self.refused = self.came * faded, self.served * faded, self.refused * faded
+        self._at = now
+
+    def call_came(self, now: float) -> None:
+        """Count a call that comes."""
+        self._since = min(self._since, now)
+        self.fade(now)
+        self.came += 1
+
+    def skip(self, now: float) -> None:
+        """Leave out the time since the counts were last changed."""
+        self._since += now - self._at
+        self._at = now
+
+    @property
+    def gives(self) -> float:
+        """The share of the calls that came lately which were served: what holding gives."""
+        return min(1.0, self.served / max(1.0, self.came))
+
+    @property
+    def chance(self) -> float:
+        """The share of the attempts that was served."""
+        return self.served / max(1.0, self.served + self.refused)
+
+    @property
+    def rate(self) -> float:
+        """The number of calls that come a second."""
+        return self.came / self._over
+
+    @property
+    def served_rate(self) -> float:
+        """The number of attempts that are served a second."""
+        return self.served / self._over
+
+    @property
+    def _over(self) -> float:
+        """The seconds over which is counted."""
+        return max(1.0, _MEASURED_OVER * (1.0 - math.exp((self._since - self._at) / _MEASURED_OVER)))

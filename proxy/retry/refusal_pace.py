@@ -1,0 +1,94 @@
+"""The pace of a lane whose delays hold only the calls that were refused.
+
+Contract, section 9, rule 3, bounds what an upstream in trouble is asked for; but no fewer calls may be served than
+without a proxy. How many refusals are too many depends on whose load is the reason. If it is this client's own, a
+slower pace is refused less, and the pace is to stay just below what is refused. If other clients, or chance, are the
+reason, a slower pace only leaves them more: then calls are sent no slower than they come, and faster while calls wait
+and not too many are refused. So where many are refused, a slower pace is tried, and the shares of refusals compared.
+"""
+
+from __future__ import annotations
+
+from proxy.retry.chances import tail
+
+#: The attempts that are counted at each of the two paces; the slower one, as a part of the other; and the pace at
+#: first, as a part of the calls that come.
+_COUNTED, _SLOWER, _AT_FIRST = 20, 0.6, 0.8
+#: The share of refused attempts from which the slower pace is tried; and the probability, by that share, of as few
+#: refusals at the slower pace, below which the load is this client's own.
+_TRIED, _PROBABLE = 0.2, 0.02
+#: The share of attempts that may be refused by this client's own load, or by others or chance: the pace at which so
+#: many are refused is kept. With two clients, the latter is what rule 3 allows.
+_OWN, _OTHERS = 0.1, 0.4
+#: The part by which each attempt that is sent while calls wait raises the pace.
+_RISE_OWN, _RISE_OTHERS = 0.01, 0.02
+#: Seconds after which it is measured again.
+_AGAIN = 30.0
+#: The pace that is always allowed, beside `_LEAST` attempts a second: so many times what is served.
+_OF_SERVED = 1.3
+#: The least pace, and the highest, as a multiple of the calls that come: beside `_LEAST` attempts a second.
+_LEAST, _MOST = 2.0, 3.0
+
+
+class RefusalPace:
+    """The pace of one lane: `rate` attempts a second. Times are seconds on the callers' clock."""
+
+    __slots__ = (
+        "_again_at",
+        "_before",
+        "_calls",
+        "_is_own",
+        "_is_slow",
+        "_refused",
+        "_sent",
+        "_served",
+        "_share",
+        "rate",
+    )
+
+    def __init__(self, calls: float, now: float) -> None:
+        self._calls, self._served = calls, 0.0  # how many calls come, and how many attempts are served, a second
+        self.rate = max(_LEAST, _AT_FIRST * calls)
+        self._sent = self._refused = 0
+        self._is_slow = False  # the slower pace is tried,
+        self._before = self._share = 0.0  # in place of this one, at which this share was refused
+        self._is_own = False  # a slower pace was refused less
+        self._again_at = now  # a slower pace is tried no sooner
+
+    def sent(self, calls: float, served: float, waiting: int, now: float) -> None:
+        """Note that an attempt is sent, while `waiting` calls wait. `calls`: how many calls come a second;
+        `served`: how many attempts are served a second.
+        """
+        self._calls, self._served = calls, served
+        self._sent += 1
+        if self._sent > _COUNTED:
+            self._counted(now)
+        if waiting and not self._is_slow:
+            self._set(self.rate * (1.0 + (_RISE_OWN if self._is_own else _RISE_OTHERS)))
+
+    def refused(self) -> None:
+        """Note that an attempt was refused."""
+        self._refused += 1
+        if not self._is_slow:
+            self._set(self.rate * (1.0 - (_RISE_OWN / _OWN if self._is_own else _RISE_OTHERS / _OTHERS)))
+
+    def _counted(self, now: float) -> None:
+        """Compare the share of refusals with that of the pace before, if the slower pace was tried; else try it, if
+        many were refused.
+        """
+        sent, share = self._sent, self._refused / self._sent
+        self._sent = self._refused = 0
+        if self._is_slow:
+            self._is_slow = False
+            few = 1.0 - tail(sent, round(share * sent) + 1, self._share)
+            self._is_own = few < _PROBABLE
+            self._again_at = now if self._is_own else now + _AGAIN
+            self._set(self.rate if self._is_own else self._before)
+        elif share >= _TRIED and now >= self._again_at:
+            self._is_slow, self._before, self._share = True, self.rate, share
+            self.rate = max(_LEAST, _SLOWER * self.rate)
+
+    def _set(self, rate: float) -> None:
+        """Set the pace, within its bounds."""
+        least = _LEAST if self._is_own else max(self._calls, _OF_SERVED * self._served + _LEAST)
+        self.rate = max(least, min(rate, _MOST * self._calls + _LEAST))

@@ -1,0 +1,131 @@
+"""The test of whether more calls are served if a long delay holds only the call that was refused.
+
+Contract, section 5: a delay holds other calls too. Where an upstream refuses without a queue, or by chance, and names
+many seconds, each refusal holds all calls for longer than the upstream needs, and hardly any call is served: fewer than
+without a proxy. Section 9, rule 1, goes before. So where calls have waited for long, and far fewer of them are served
+than the share of attempts that are served would allow, a test begins: a delay holds only its own call, and all calls
+are sent at a pace (`proxy.retry.refusal_pace`). If a clearly larger share of the attempts is served than of the calls
+before, this goes on; else delays hold calls again, and the next test is made after twice the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from proxy.retry.held_counts import HeldCounts
+from proxy.retry.refusal_pace import RefusalPace
+
+_NEVER = float("inf")
+
+#: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
+_ATTEMPTS, _DELAYS, _LONGEST = 24, 1.5, 15.0
+#: The latest refusals, and the most attempts of which they may be, for calls to be held again at once.
+_REFUSED, _OF = 14, 16
+#: By how much the share of served attempts has to be larger in a test than the share of served calls before.
+_MORE = 0.1
+#: Seconds from a test that showed nothing to the next one: at first, and at most, since they are doubled each time.
+_AGAIN, _AGAIN_LONGEST = 20.0, 320.0
+#: Seconds for which it is known that more is served, after the last refusal; and after which it is judged again.
+_KNOWN, _JUDGED_AFTER = 120.0, 20.0
+#: Seconds from the latest refusal for which calls are sent at the pace; and from an attempt after which calls wait.
+_PACED, _GOES_ON = 5.0, 1.0
+
+
+class Unheld:
+    """The test of one lane. Times are seconds on the callers' clock. `pace`: None before the first test."""
+
+    __slots__ = (
+        "_again", "_begun", "_count", "_delay", "_first", "_gives", "_judged_at", "_known_until", "_latest",
+        "_next_at", "_opens_at", "_paced_until", "pace",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.pace: RefusalPace | None = None
+        self._opens_at = _NEVER  # a test begins then
+        self._begun = _NEVER  # a test is under way since then
+        self._delay = 0.0  # the longest delay named lately
+        self._first, self._count = -1, 0  # how many attempts had been sent when it began; how many were refused since
+        self._gives = 0.0  # the share of the calls that was served before
+        self._latest: deque[int] = deque(maxlen=_REFUSED)  # how many had ended at each of the latest refusals
+        self._known_until = self._paced_until = -_NEVER
+        self._judged_at = _NEVER
+        self._next_at = -_NEVER  # the next test begins no sooner,
+        self._again = _AGAIN  # and the one after it so many seconds later
+
+    def is_on(self, now: float) -> bool:
+        """Whether a delay holds only its own call: that is better, or it is tested."""
+        return self._begun < _NEVER or now < self._known_until
+
+    def paces(self, now: float) -> bool:
+        """Whether a delay holds only its own call, and calls are sent at the pace, since one was refused lately."""
+        return now < self._paced_until and self.is_on(now)
+
+    def begins_at(self, at: float, delay: float) -> bool:
+        """Begin a test at the time `at`, when the present delay is over, if one may be made then. `delay`: the longest
+        that was named lately. Returns whether it begins then.
+        """
+        self._opens_at, self._delay = at if at >= self._next_at else _NEVER, delay
+        return self._opens_at < _NEVER
+
+    def holds_again(self) -> None:
+        """Note that a delay holds other calls; no test begins when it is over, unless `begins_at` is called."""
+        self._opens_at, self.pace = _NEVER, None
+
+    def opens(self, counts: HeldCounts, now: float) -> bool:
+        """Begin the test if it is due. `counts`: of the latest seconds. Returns whether it begins."""
+        if now < self._opens_at:
+            return False
+        counts.fade(now)
+        self._opens_at, self._gives = _NEVER, counts.gives
+        counts.refused = 0.0
+        self.pace = RefusalPace(counts.rate, now)
+        self._begun, self._first, self._paced_until = now, -1, now + _PACED
+        return True
+
+    def sent(self, counts: HeldCounts, waiting: int, now: float) -> None:
+        """Note that an attempt is sent, while `waiting` calls wait."""
+        if self.pace is None or not self.is_on(now):
+            return
+        self.pace.sent(counts.rate, counts.served_rate, waiting, now)
+        if waiting:
+            self._paced_until = max(self._paced_until, now + _GOES_ON)
+
+    def refused(self, counts: HeldCounts, ended: int, flying: int, now: float) -> None:
+        """Note that an attempt was refused by an answer that names a delay. `ended`, `flying`: how many attempts have
+        ended so far, and are under way.
+        """
+        if now >= self._paced_until:
+            counts.skip(now)
+        counts.fade(now)
+        counts.refused += 1
+        self._paced_until = now + _PACED
+        if self.pace is not None:
+            self.pace.refused()
+        if self._first < 0:
+            self._begun, self._first, self._count = now, ended + flying, 0
+            self._latest.clear()
+        latest = self._latest
+        latest.append(ended)
+        self._count += 1
+        sent = max(1, ended + flying - self._first)
+        is_most = len(latest) == _REFUSED and ended - latest[0] + 1 + flying <= _OF
+        if self._begun == _NEVER:
+            if is_most or (now >= self._judged_at and counts.gives < self._gives):
+                self._fails(now)
+            else:
+                self._known_until = now + _KNOWN
+            return
+        serves = 1.0 - self._count / sent
+        is_better = serves > self._gives + _MORE
+        if is_most or (sent >= _ATTEMPTS and not is_better):
+            self._fails(now)
+        elif sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
+            self._begun, self._again = _NEVER, _AGAIN
+            self._known_until, self._judged_at = now + _KNOWN, now + _JUDGED_AFTER
+
+    def _fails(self, now: float) -> None:
+        """Note that it pays to hold calls for delays; the next test begins after a while."""
+        self._begun, self.pace = _NEVER, None
+        self._known_until = self._paced_until = -_NEVER
+        self._next_at = now + self._again
+        self._again = min(_AGAIN_LONGEST, 2.0 * self._again)
