@@ -25,7 +25,7 @@ _RARELY, _RARELY_IN_TURN = 0.01, 0.015
 _MANY, _DEVIATIONS = 100.0, 2.33
 #: The better calls in a row that find a place, after which one place less is kept; a call that waits takes two such
 #: steps back (choice).
-_CALM, _STEPS_BACK = 200, 2
+_CALM, _STEPS_BACK = 400, 2
 #: The part of all places that better calls are taken to use at first, and the calls over which it is measured.
 FIRST_PART, _MEASURED = 0.1, 128
 #: The largest part that is reckoned with: calls that use more than that are most of the load themselves.

@@ -80,7 +80,7 @@ def test_fewer_places_are_kept_as_long_as_no_better_call_waits() -> None:
     kept = KeptFreeHere()
     kept.came(HIGH, 0.0)
     before = kept.places(LOW, 40, 0.0)
-    for number in range(4000):
+    for number in range(8000):
         kept.went(HIGH if number % 10 == 0 else LOW, 1.0, waited=False)
     least = kept.places(LOW, 40, 0.0)
     assert 1 <= least < before
