@@ -95,6 +95,8 @@ class Places:
             self._ousted.discard(waiter)
             return REJECTED
         came = queue.get(waiter)
+        if came is None and (app := app_of(waiter)) is not None and (lines := self._lines_for(app)) is not None:
+            lines.kept.came(app.rank, now)
         others = self._elsewhere(now if came is None else came, now)
         if self._has_turn(waiter, others, now):
             return self._enter(waiter, others, now)
