@@ -29,7 +29,7 @@ def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
     if rate is not None and not (type(rate) is TokenGate and rate.pass_at_once(app, now)):
         return False
     if limiter is None or limiter.pass_at_once(app, now):
-        if places is None or places.enter_at_once(app, now):
+        if places is None or places.enter_at_once(now):
             return True
         if limiter is not None:
             limiter.give_back(now)

@@ -421,7 +421,6 @@ class RateBucket(TokenBucket):
     on.
     """
 
-    keeps_burst = True
     __slots__ = ("gate", "spec")
 
     def __init__(self, spec: RateSpec, *, instead_of: TokenBucket | None = None, started: float = 0.0) -> None:

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from proxy.retry.apps import NamedApp
 from proxy.retry.fair_lines import FairLines, first_of, turns
-from proxy.retry.fair_order import app_of, app_rank, newest_below
+from proxy.retry.fair_order import app_of, newest_below
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED, STEP
 from proxy.retry.waiter import Waiter
@@ -95,11 +94,9 @@ class Places:
             self._ousted.discard(waiter)
             return REJECTED
         came = queue.get(waiter)
-        if came is None and (app := app_of(waiter)) is not None and (lines := self._lines_for(app)) is not None:
-            lines.kept.came(app.rank, now)
         others = self._elsewhere(now if came is None else came, now)
         if self._has_turn(waiter, others, now):
-            return self._enter(waiter, others, now)
+            return self._enter(waiter, now)
         asks_again = came is not None
         if came is None:
             waiting = len(queue) + others.waiting - self._offered(others, now)
@@ -108,7 +105,7 @@ class Places:
             came = now
             self._line_up(waiter, now)
             if self._lines is not None and self._has_turn(waiter, others, now):
-                return self._enter(waiter, others, now)
+                return self._enter(waiter, now)
         until = came + rules.wait
         if now + STEP > until or (self._fleet is not None and not self._is_in_room(waiter, rules)):
             self.leave(waiter, now)
@@ -126,64 +123,35 @@ class Places:
         if self.in_use + others.in_use >= self.most or not self._has_share(now):
             return False
         queue = self.queue
-        if self._lines is None:
-            return (not queue or waiter is next(iter(queue))) and not others.earlier
-        if waiter in queue:
-            is_next = self._lines.is_next(waiter, now)
-        else:
-            is_next = not queue and not others.earlier
-        return is_next and self._free_for(app_rank(waiter), others, now) > 0
-
-    def _free_for(self, rank: int, others: Elsewhere, now: float) -> int:
-        """How many of the free places a call of this rank may use: calls of a lower priority leave some to those of a
-        better one, unless it is the turn of the lower priorities.
-        """
-        free = int(min(self.most - self.in_use - others.in_use, self.share - self.in_use))
-        lines = self._lines
-        if not rank or lines is None or lines.order.is_turn_of_lower:
-            return free
-        return free - lines.kept.places(rank, int(min(self.most, self.share)), now)
+        if self._lines is not None and waiter in queue:
+            return self._lines.is_next(waiter, now)
+        return (not queue or waiter is next(iter(queue))) and not others.earlier
 
     def _offered(self, others: Elsewhere, now: float) -> int:
         """How many places are free for calls in the queue that have not asked again yet: such a call takes no room from
         one that comes meanwhile.
         """
-        first = first_of(self._lines, self.queue)
-        return max(0, self._free_for(app_rank(first), others, now)) if first is not None and self._has_share(now) else 0
+        return max(0, self.most - self.in_use - others.in_use) if self.queue and self._has_share(now) else 0
 
-    def _enter(self, waiter: Waiter, others: Elsewhere, now: float) -> float:
-        """Take a place for a call whose turn it is. Returns `now`. `others`: how other processes use the places."""
+    def _enter(self, waiter: Waiter, now: float) -> float:
+        """Take a place for a call whose turn it is. Returns `now`."""
         if self._lines is not None:
             self._lines.went(waiter, 1.0, now)
-        came = self.queue.pop(waiter, now)
-        self._take(app_of(waiter), others, now, waited=now > came)
+        self.queue.pop(waiter, None)
+        self.in_use += 1
+        self._changed(now)
         self._offer(now)
         return now
 
-    def _take(self, app: NamedApp | None, others: Elsewhere, now: float, *, waited: bool) -> None:
-        """Take a free place for a call of this app, which has `waited` for it or not. `others`: how other processes use
-        the places.
-        """
-        self.in_use += 1
-        if app is not None and self._lines is not None:
-            used = (self.in_use + others.in_use) / min(self.most, self.share)
-            self._lines.kept.went(app.rank, used, waited=waited)
-        self._changed(now)
-
     def _line_up(self, waiter: Waiter, now: float) -> None:
         """Put a call that comes into the queue."""
-        lines = self._lines_for(app_of(waiter))
         self.queue[waiter] = now
-        if lines is not None:
-            lines.add(waiter, 1.0, now)
-
-    def _lines_for(self, app: NamedApp | None) -> FairLines | None:
-        """The lines of the apps, which are made when the first call with an app comes."""
-        if self._lines is None and app is not None:
+        if self._lines is not None:
+            self._lines.add(waiter, 1.0, now)
+        elif app_of(waiter) is not None:
             self._lines = self._make_lines()
             for each, came in self.queue.items():
                 self._lines.add(each, 1.0, came)
-        return self._lines
 
     def _make_lines(self) -> FairLines:
         """Make the lines that decide the turns of the calls of apps."""
@@ -204,19 +172,15 @@ class Places:
         newest.retime(now)
         return True
 
-    def enter_at_once(self, app: NamedApp | None, now: float) -> bool:
-        """Take a place for a call of this app that has not waited; False if others wait, or none is free for it."""
+    def enter_at_once(self, now: float) -> bool:
+        """Take a place for a call that has not waited; False if others wait, or none is free."""
         if self.queue:
             return False
         others = self._elsewhere(now, now)
         if others.earlier or self.in_use + others.in_use >= self.most or not self._has_share(now):
             return False
-        lines = self._lines_for(app)
-        if lines is not None and app is not None:
-            lines.kept.came(app.rank, now)
-            if self._free_for(app.rank, others, now) <= 0:
-                return False
-        self._take(app, others, now, waited=False)
+        self.in_use += 1
+        self._changed(now)
         return True
 
     def enter(self, now: float) -> None:

@@ -14,7 +14,6 @@ from itertools import count
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.fair_order import ONE_OF, FairOrder, Heads, app_of, latest_of
-from proxy.retry.kept_free import KeptFree, KeptFreeHere
 from proxy.retry.waiter import Waiter
 
 #: How many calls of an app wait, and what they cost in all.
@@ -51,15 +50,12 @@ class AppLine:
 
 
 class FairLines:
-    """The calls that wait at one gate, by app. `order` remembers whose turn it is, and which apps have had theirs;
-    `kept` says what calls of a lower priority leave free.
-    """
+    """The calls that wait at one gate, by app. `order` remembers whose turn it is, and which apps have had theirs."""
 
-    __slots__ = ("_lines", "_of", "kept", "order")
+    __slots__ = ("_lines", "_of", "order")
 
     def __init__(self) -> None:
         self.order = FairOrder()
-        self.kept: KeptFree = KeptFreeHere()
         self._lines: dict[int, dict[str, AppLine]] = {}  # by the rank of the priority, and by the app's name
         self._of: dict[Waiter, AppLine] = {}
 
@@ -81,7 +77,6 @@ class FairLines:
         line.calls[waiter] = price, now
         line.total += price
         self._of[waiter] = line
-        self.kept.came(app.rank, now)
 
     def remove(self, waiter: Waiter, now: float) -> None:
         """Remove a call that goes elsewhere, or nowhere, if it waits here."""

@@ -89,20 +89,15 @@ class FairOrder:
         """Note that a call of this app leaves the queue and is sent now. `price`: what it costs at the gate (one, or
         tokens); `others`: calls of another priority wait.
         """
-        is_lower = others and self.is_turn_of_lower
+        is_lower = others and self.given >= ONE_OF - 1  # one of eight is for the lower priorities
         self.given = self.given + 1 if others and not is_lower else 0
         self.turn += is_lower
         self._note(app.rank, app, price)
 
-    @property
-    def is_turn_of_lower(self) -> bool:
-        """Whether the next place goes to a lower priority, if calls of several wait: one of eight does."""
-        return self.given >= ONE_OF - 1
-
     def choose(self, heads: Heads) -> tuple[int, str]:
         """The rank and the name of the app whose call goes next. `heads`: the first waiting call of each app."""
         rank, *lower = sorted(heads)
-        if lower and self.is_turn_of_lower:
+        if lower and self.given >= ONE_OF - 1:
             rank = lower[self.turn % len(lower)]
         line = heads[rank]
         return rank, min(line, key=lambda name: (self.tag(line[name][0], max(line[name][1], 1.0)), line[name][2]))

@@ -127,4 +127,4 @@ def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:
     """Whether the waiter is first in the queue, and the bucket has the tokens that an attempt with this price needs to
     begin (a full bucket, if the price is higher).
     """
-    return gate.is_first(waiter, now) and gate.bucket.wait(now, gate.needs(waiter, price, now)) <= 0
+    return gate.is_first(waiter, now) and gate.bucket.wait(now, min(price, gate.bucket.capacity)) <= 0

@@ -20,8 +20,7 @@ from itertools import chain
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.fair_lines import FairLines, Spare
-from proxy.retry.fair_order import app_of, app_rank, latest_of
-from proxy.retry.kept_free import BURST_KEPT
+from proxy.retry.fair_order import app_of, latest_of
 from proxy.retry.waiter import Waiter
 
 #: The result of a gate at which no call may wait: the call is refused at once.
@@ -41,8 +40,6 @@ class TokenBucket:
     twice.
     """
 
-    #: Whether half of the burst is kept for calls of a better priority, while they come.
-    keeps_burst = False
     __slots__ = ("_at", "_level", "capacity", "rate")
 
     def __init__(self, rate: float, capacity: float, level: float, started: float) -> None:
@@ -161,29 +158,9 @@ class TokenGate:
         """Take one token for a call of this app that has not waited; False if others wait, or there is no token."""
         if self.queue:
             return False
-        if app is None:
-            return self.bucket.take(now)
-        lines = self._made_lines(now)
-        lines.kept.came(app.rank, now)
-        if lines.waits_elsewhere(now) or self._keeps(self._needs(lines, app.rank, 1.0, now), 1.0, now):
+        if app is not None and self.make_lines is not FairLines and self._made_lines(now).waits_elsewhere(now):
             return False
         return self.bucket.take(now)
-
-    def needs(self, waiter: Waiter, price: float, now: float) -> float:
-        """The tokens that have to be here so that this waiter may take its price: with those that calls of a lower
-        priority leave to better ones, but never more than the bucket holds.
-        """
-        lines = self._led.get(waiter, self.lines)
-        return min(price, self.bucket.capacity) if lines is None else self._needs(lines, app_rank(waiter), price, now)
-
-    def _keeps(self, needs: float, price: float, now: float) -> bool:
-        """Whether the price is kept for calls of a better priority: `needs`, with what those are left, is not here."""
-        return needs > price and self.bucket.wait(now, needs) > 0
-
-    def _needs(self, lines: FairLines, rank: int, price: float, now: float) -> float:
-        most = self.bucket.capacity
-        is_kept = rank and self.bucket.keeps_burst and not lines.order.is_turn_of_lower and lines.kept.keeps(rank, now)
-        return min(price + BURST_KEPT * most, most) if is_kept else min(price, most)
 
     def lines_for(self, waiter: Waiter, now: float) -> FairLines | None:
         """The lines that decide this call's turn, if this gate leads; None if neither it nor another call that was here
@@ -224,7 +201,7 @@ class TokenGate:
 
     def take(self, waiter: Waiter, now: float, price: float) -> bool:
         """Take the price for the waiter whose turn it is, which leaves the queue; False if there are too few tokens."""
-        if self._keeps(self.needs(waiter, price, now), price, now) or not self.bucket.take(now, price):
+        if not self.bucket.take(now, price):
             return False
         self.passed(waiter, price, now)
         return True
@@ -248,7 +225,7 @@ class TokenGate:
             self._remove(waiter, now, late=True)
             return REJECTED
         self.stand(waiter, price, now)
-        needs = self.needs(waiter, price, now)
+        needs = min(price, self.bucket.capacity)
         lines = self._led.get(waiter, self.lines)
         if lines is None:
             at = now + self.bucket.wait(now, self._before(waiter, price) + needs)
@@ -349,15 +326,16 @@ class TokenGate:
         """Move the alarm of the first waiter to the time at which its tokens are due. If there will be none, it asks
         now, and is refused.
         """
+        most = self.bucket.capacity
         if self.lines is None and not self._leads:
             first = next(iter(self.queue), None)
             if first is not None:
-                at = now + self.bucket.wait(now, self.needs(first, self.queue[first], now))
+                at = now + self.bucket.wait(now, min(self.queue[first], most))
                 first.retime(at if at < REJECTED else now)
             return
         for lines, first in self._firsts():
             if first in self.queue:
-                needs = self.needs(first, self.queue[first], now)
+                needs = min(self.queue[first], most)
                 at = now + self.bucket.wait(now, needs)
                 first.retime(self._next_look(lines, at, needs, now) if now < at < REJECTED else now)
 

@@ -46,7 +46,7 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "deploy/test_compiled.py", "deploy/test_freed_memory.py", "deploy/test_memory_group.py",
         ),
         "simulations: lab/test_simulated_alike.py holds that both give the same figures": (
-            "lab/test_any_reports.py", "lab/test_apps_played.py", "lab/test_demo.py",
+            "lab/test_any_reports.py", "lab/test_apps_bounds.py", "lab/test_apps_played.py", "lab/test_demo.py",
             "lab/test_judge.py", "lab/test_possible.py", "lab/test_simulate.py", "lab/test_simulate_fleet.py",
             "lab/test_simulate_limits_and_apps.py", "lab/test_simulate_processes.py", "lab/test_simulated_alike.py",
             "lab/test_weather.py", "lab/test_weather_bounds.py", "lab/test_weather_turns.py",

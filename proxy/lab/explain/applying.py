@@ -98,11 +98,7 @@ def _app(settings: Settings, ask: AppRequest) -> str:
     app = app_of(apps, fields, name)
     priority = next(word for word, rank in RANKS.items() if rank == app.rank)
     unknown = "" if app.name != OTHERS else ": nothing names it" if not name else ": apps.known does not list its name"
-    better = any(each.rank < app.rank for each in apps.known.values())
-    leaves = (
-        "; leaves places, and half of a rate's burst, to apps of a better priority while they call" if better else ""
-    )
-    return f"{app.name}{unknown}; priority {priority}, weight {app.weight}{leaves}"
+    return f"{app.name}{unknown}; priority {priority}, weight {app.weight}"
 
 
 def _protocol(chosen: Chosen, ask: AppRequest) -> str:

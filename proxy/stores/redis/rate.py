@@ -48,7 +48,6 @@ class RedisRate(LeasedBucket, RateBucket):
 
     lease: PartLease
     script = "rate"
-    keeps_burst = False  # a process has a part of the tokens, which is mostly less than half of the burst
 
     def __init__(
         self, spec: RateSpec, store: Store, key: str, known: float | None, now: float, channel: str = ""

@@ -21,7 +21,6 @@ from typing import NamedTuple
 from proxy.retry.apps import NamedApp
 from proxy.retry.fair_lines import AppLine, FairLines, Sum
 from proxy.retry.fair_order import Heads, app_of
-from proxy.retry.kept_free import NOT_SEEN, KeptFree
 from proxy.retry.waiter import Waiter
 from proxy.stores.shared_memory.records import TURN_WORDS, Definition, Former, Memory, Record, digest
 
@@ -32,9 +31,8 @@ STALE = 0.25
 #: Seconds after which the entry of a worker that looks no more is free.
 _GONE = 60.0
 
-#: The words of a record: until when calls may wait in any worker, the order's numbers, the numbers of tags and entries,
-#: and what is known of calls of better priorities.
-_UNTIL, _GIVEN, _TURN, _TIME, _ENTRIES, _TAGGED, _KEPT, _TAGS = 0, 1, 2, 3, 6, 7, 8, 8 + len(NOT_SEEN)
+#: The words of a record: until when calls may wait in any worker, the order's numbers, the numbers of tags and entries.
+_UNTIL, _GIVEN, _TURN, _TIME, _ENTRIES, _TAGGED, _TAGS = 0, 1, 2, 3, 6, 7, 8
 _RANKS, _RANK = 3, 3  # the number of ranks, and the bits of a key that say which it is
 _MOST_TAGS, _TAG = 160, 2
 _FIRST, _ENTRY = _TAGS + _MOST_TAGS * _TAG, 8
@@ -56,23 +54,6 @@ class _Entry(NamedTuple):
     price: float
 
 
-class _SharedKept(KeptFree):
-    """The knowledge of calls of better priorities, in a gate's record. The numbers are read and written without the
-    record's lock: what two workers note in the same moment may be noted once.
-    """
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-
-    def _read(self, index: int) -> float:
-        return self._record.peek(_KEPT + index)
-
-    def _write(self, index: int, number: float) -> None:
-        self._record.poke(_KEPT + index, number)
-
-
 class SharedLines(FairLines):
     """The waiting calls of one worker at a gate that all workers share, by app. `row`: the worker's row of the memory;
     `of`: what identifies the gate; `generation`: that of the configuration.
@@ -87,11 +68,8 @@ class SharedLines(FairLines):
 
         def begin(at: int, _: Former | None) -> None:
             memory.map[at * 8 : (at + TURN_WORDS) * 8] = bytes(TURN_WORDS * 8)
-            for index, number in enumerate(NOT_SEEN):
-                memory.doubles[at + _KEPT + index] = number
 
         self._record = Record(memory.turns, Definition(digest("turns", of), digest("turns"), generation), begin)
-        self.kept = _SharedKept(self._record)
         self._map = memory.map
         self._row = row
         self._elsewhere: list[_Entry] = []  # other workers' lines, as of the last operation

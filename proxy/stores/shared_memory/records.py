@@ -46,7 +46,7 @@ PARTS_COPY = QUOTA_NUMBERS + 3 * MOST_PARTS
 PARTED = 4096
 _PARTED = STATE + 2 * PARTS_COPY
 #: The number of gates whose turns of apps the workers share, and the room of each, in words (`fair_lines`).
-TURNS, TURN_WORDS = 1024, 14 + 2 * 160 + 8 * 512
+TURNS, TURN_WORDS = 1024, 8 + 2 * 160 + 8 * 512
 
 #: The number of small records, of one value or a few, and of slots that are probed for a key. Contract, section 3: at
 #: most 10,000 scopes of each kind are kept.
@@ -405,13 +405,6 @@ class Record:
         self.open()
         self.load(bucket)
         self.close()
-
-    def poke(self, index: int, number: float) -> None:
-        """Write one number of the state without taking the lock, in a table without a spare copy. If the record's slot
-        was given to another key meanwhile, nothing is written, or the other key's number, which has the same meaning.
-        """
-        if self.words[self._stamp_at] == self._stamp:
-            self.doubles[self.value + index] = number
 
     def peek(self, index: int = 0) -> float:
         """Return one number of the state, the first if `index` is not given, without taking the lock.

@@ -1,0 +1,69 @@
+"""What no scheduler can spare a website that shares a limit on calls under way with a batch, if it neither interrupts a
+call nor keeps a place free for one that may come: a call waits for the first place that becomes free. The web's 99th
+percentile under `concurrency` is compared with this bound, for few and for many places.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+
+import pytest
+from test_apps_played import SECONDS, play
+
+from proxy.lab.upstream import Sending, UpstreamStep
+
+WORK = 0.5
+
+
+def served(now: float, chance: random.Random) -> Sending:
+    """An answer takes half a second, or up to half as much more or less."""
+    return UpstreamStep(200, after=_seconds(chance)).sending(None)
+
+
+def _seconds(chance: random.Random) -> float:
+    return WORK * chance.uniform(0.5, 1.5)
+
+
+def best(places: int, rates: dict[str, float]) -> float:
+    """The 99th percentile of the first app's calls, if they always go before those of the others. The arrivals are
+    those of `play`.
+    """
+    first, chance = next(iter(rates)), random.Random(17)
+    arrivals: list[tuple[float, bool]] = []
+    for app, rate in rates.items():
+        coming, now = random.Random(app), 0.0
+        while (now := now + coming.expovariate(rate)) < SECONDS:
+            arrivals.append((now, app != first))
+    arrivals.sort(reverse=True)
+    ends: list[float] = []  # of the calls under way
+    waiting: list[tuple[bool, float]] = []
+    took: list[float] = []
+    while arrivals or waiting:
+        free = len(ends) < places
+        if arrivals and (free or arrivals[-1][0] <= ends[0]) and not (free and waiting):
+            now, is_other = arrivals.pop()
+            heapq.heappush(waiting, (is_other, now))
+        elif not free:
+            now = ends[0]
+        while ends and ends[0] <= now:
+            heapq.heappop(ends)
+        if waiting and len(ends) < places:
+            is_other, came = heapq.heappop(waiting)
+            end = now + _seconds(chance)
+            heapq.heappush(ends, end)
+            if not is_other:
+                took.append(end - came)
+    return sorted(took)[int(0.99 * len(took))]
+
+
+@pytest.mark.parametrize("places", [4, 8, 16, 40])
+def test_the_web_waits_no_longer_than_for_the_first_place_that_becomes_free(places: int) -> None:
+    web = places / WORK / 10
+    config = f'upstreams: {{api: {{url: "https://api.example", concurrency: {{max: {places}, queue: 5000}}}}}}\n'
+    alone = play(config, {"web": web}, served)["web"]
+    both = play(config, {"web": web, "batch": 10 * web}, served)
+    bound = best(places, {"web": web, "batch": 10 * web})
+    print(places, "alone", alone.p99, "beside", both["web"].p99, "bound", bound)
+    assert both["web"].succeeded == both["web"].calls
+    assert both["web"].p99 <= 1.02 * bound
