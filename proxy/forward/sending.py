@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
-from proxy.forward.attempt import Attempt, AttemptOwner
+from proxy.forward.attempt import GONE, Attempt, AttemptOwner
 from proxy.forward.context import Context
 from proxy.forward.headers import wants_key
 from proxy.forward.request_plan import Plan
@@ -35,7 +35,9 @@ Send: TypeAlias = Callable[[Attempt, UpstreamStream, float], None]
 
 
 class AttemptDial(DirectDial):
-    """The opening of a stream for an attempt, which `send` sends on it; its owner learns if no stream can be opened."""
+    """The opening of a stream for an attempt, which `send` sends on it; its owner learns if no stream can be opened. If
+    the attempt is dropped meanwhile, it learns nothing: the owner may be at another call by then.
+    """
 
     __slots__ = ("_attempt", "_send")
 
@@ -57,6 +59,9 @@ class AttemptDial(DirectDial):
         """Send the attempt on its stream."""
         attempt, now = self._attempt, monotonic()
         attempt.task = None
+        if attempt.state is GONE:
+            connection.cancel()
+            return
         try:
             self._send(attempt, connection, now)
         except Exception as error:  # it has no reader: the call would last until its deadline
@@ -67,7 +72,9 @@ class AttemptDial(DirectDial):
         attempt = self._attempt
         attempt.task = None
         try:
-            attempt.owner.failed(attempt, self.pool.dial_failed(attempt.origin, error))
+            fault = self.pool.dial_failed(attempt.origin, error)
+            if attempt.state is not GONE:
+                attempt.owner.failed(attempt, fault)
         except Exception as defect:
             attempt.owner.break_down(defect, monotonic())
 
