@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.bucket_specs import RateSpec
+from proxy.transport.clock import monotonic
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
@@ -131,3 +132,15 @@ async def test_an_outage_after_which_redis_has_its_data_keeps_the_bound(own_redi
     for each in calls:
         each.stop()
     check(sent, SPEC.rate, 1.5 * SPEC.burst)
+
+
+async def test_a_tiny_part_lasts_until_the_rate_is_divided_again(own_redis: RedisServer, sidecars: Make) -> None:
+    """A process that has just come may have a hundredth of a token a second: no call is refused for that."""
+    rate = (await live(sidecars, own_redis, 1))[0].bucket(SPEC)
+    lease, now = rate.lease, monotonic()
+    lease.until, lease.left = now + 3.0, 0.0
+    lease.part, lease.most = 0.01, 60.0
+    assert rate.wait(now, 1.0) == pytest.approx(3.0 + 0.97 / SPEC.rate, abs=0.01)
+    assert rate.wait(now, 30.0) == pytest.approx(3.0 + 29.97 / SPEC.rate, abs=0.01)
+    lease.part = 100.0
+    assert rate.wait(now, 30.0) == pytest.approx(0.3, abs=0.02)

@@ -132,7 +132,7 @@ class RedisRate(LeasedBucket, RateBucket):
         if self.capacity < 1 or (self.rate <= 0 and self.level(now) < tokens):
             return math.inf
         if known < math.inf:
-            return max(STEP, known)
+            return max(STEP, min(known, self._at_best(tokens, now)) if lease.part else known)
         short = tokens - (lease.left if now <= lease.until else 0.0)
         future = lease.future
         if future.count:
@@ -140,6 +140,14 @@ class RedisRate(LeasedBucket, RateBucket):
             return max(STEP, future.at(math.ceil(short)) - now + more / self.rate)
         pool = self._pool_heard + max(0.0, now - self.heard_at) * self.rate if self._has_heard else short
         return max(REPORT_PAUSE, (short - pool) / self.rate if self.rate > 0 else 0.0)
+
+    def _at_best(self, tokens: float, now: float) -> float:
+        """Seconds until `tokens` tokens may be available at the soonest. Redis divides the rate again before the lease
+        ends: until then the part is known, which may be tiny at first, and afterwards it may be the whole rate.
+        """
+        lease, lasts = self.lease, max(0.0, self.lease.until - now)
+        short = tokens - lease.left - lease.part * lasts
+        return math.inf if self.rate <= 0 else lasts + max(0.0, short) / self.rate
 
     def take(self, now: float, price: float = 1.0) -> bool:
         """Take the price from the lease. Returns whether it was taken: the lease must have it or, if the price is above
