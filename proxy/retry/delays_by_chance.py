@@ -18,10 +18,10 @@ them, although more is served without holding (`proxy.retry.unheld`).
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from proxy.retry.chances import tail
 from proxy.retry.held_counts import HeldCounts
+from proxy.retry.refused_attempts import RefusedAttempts
 from proxy.retry.unheld import Unheld
 
 _NEVER = float("inf")
@@ -43,9 +43,6 @@ _WAITED_FOR = 30.0
 #: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
 #: With so many attempts it has shown nothing, if it has not shown that more are served.
 _ATTEMPTS, _DELAYS, _LONGEST, _ENOUGH = 20, 1.5, 15.0, 50
-#: The latest refusals, and the most attempts of which they may be, for a test to end at once, or for refusals to be no
-#: chance any more.
-_REFUSED, _OF = 14, 16
 #: Seconds from a test that showed nothing to the next one, and from calls that were sent at once and mostly refused to
 #: the next ones: at first, and at most, since they are doubled each time.
 _AGAIN, _AGAIN_LONGEST, _SOON, _SOON_LONGEST = 20.0, 320.0, 5.0, 40.0
@@ -121,9 +118,8 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_again", "_batch", "_begun", "_count", "_counts", "_delay", "_first", "_first_refused", "_known_until",
-        "_latest", "_next_at", "_opens_at", "_sends_until", "_serves", "_soon", "_unheld", "at_once", "share",
-        "was_tested",
+        "_again", "_batch", "_begun", "_counts", "_delay", "_first_refused", "_known_until", "_next_at", "_opens_at",
+        "_sends_until", "_serves", "_soon", "_tested", "_unheld", "at_once", "share", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -135,8 +131,7 @@ class DelaysByChance:
         self.was_tested = False
         self._opens_at = _NEVER  # a test begins then
         self._begun = _NEVER  # a test is under way since then
-        self._first, self._count = -1, 0  # how many attempts had been sent when it began; how many were refused since
-        self._latest: deque[int] = deque(maxlen=_REFUSED)  # how many had ended at each of the latest refusals
+        self._tested = RefusedAttempts()
         self._known_until = -_NEVER
         self._next_at = -_NEVER  # calls are sent at once no sooner,
         self._again, self._soon = _AGAIN, _SOON  # and the next time so many seconds later
@@ -251,7 +246,8 @@ class DelaysByChance:
         if now != self._opens_at:  # once that moment is over, no call waited then
             return False
         self._counts.fade(now)
-        self._begun, self._opens_at, self._first = now, _NEVER, -1
+        self._begun, self._opens_at = now, _NEVER
+        self._tested.begin()
         return True
 
     @property
@@ -268,23 +264,18 @@ class DelaysByChance:
         if self._unheld.is_on(now):
             self._unheld.refused(self._counts, ended, flying, now)
             return
-        if self._first < 0:
-            self._begun, self._first, self._count = now, ended + flying, 0
-            self._latest.clear()
-        latest = self._latest
-        latest.append(ended)
-        self._count += 1
-        is_most = len(latest) == _REFUSED and ended - latest[0] + 1 + flying <= _OF
+        tested = self._tested
+        if tested.add(ended, flying):
+            self._begun = now
         if self._begun == _NEVER:
-            self._known_until = -_NEVER if is_most else now + _KNOWN
+            self._known_until = -_NEVER if tested.are_most else now + _KNOWN
             return
-        sent = max(1, ended + flying - self._first)
-        if is_most:
+        if tested.are_most:
             self._end(now)
-        elif sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
-            self.share = self._count / sent
+        elif tested.sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
+            self.share = tested.refused / tested.sent
             better = self._is_better()
-            if better or sent >= _ENOUGH:
+            if better or tested.sent >= _ENOUGH:
                 self._end(now, better=better)
 
     def _is_better(self) -> bool:

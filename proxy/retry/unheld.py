@@ -10,17 +10,14 @@ before, this goes on; else delays hold calls again, and the next test is made af
 
 from __future__ import annotations
 
-from collections import deque
-
 from proxy.retry.held_counts import HeldCounts
 from proxy.retry.refusal_pace import RefusalPace
+from proxy.retry.refused_attempts import RefusedAttempts
 
 _NEVER = float("inf")
 
 #: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
 _ATTEMPTS, _DELAYS, _LONGEST = 24, 1.5, 15.0
-#: The latest refusals, and the most attempts of which they may be, for calls to be held again at once.
-_REFUSED, _OF = 14, 16
 #: By how much the share of served attempts has to be larger in a test than the share of served calls before.
 _MORE = 0.1
 #: Seconds from a test that showed nothing to the next one: at first, and at most, since they are doubled each time.
@@ -35,8 +32,8 @@ class Unheld:
     """The test of one lane. Times are seconds on the callers' clock. `pace`: None before the first test."""
 
     __slots__ = (
-        "_again", "_begun", "_count", "_delay", "_first", "_gives", "_judged_at", "_known_until", "_latest",
-        "_next_at", "_opens_at", "_paced_until", "pace",
+        "_again", "_begun", "_delay", "_gives", "_judged_at", "_known_until", "_next_at", "_opens_at", "_paced_until",
+        "_tested", "pace",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,9 +41,8 @@ class Unheld:
         self._opens_at = _NEVER  # a test begins then
         self._begun = _NEVER  # a test is under way since then
         self._delay = 0.0  # the longest delay named lately
-        self._first, self._count = -1, 0  # how many attempts had been sent when it began; how many were refused since
+        self._tested = RefusedAttempts()
         self._gives = 0.0  # the share of the calls that was served before
-        self._latest: deque[int] = deque(maxlen=_REFUSED)  # how many had ended at each of the latest refusals
         self._known_until = self._paced_until = -_NEVER
         self._judged_at = _NEVER
         self._next_at = -_NEVER  # the next test begins no sooner,
@@ -79,7 +75,8 @@ class Unheld:
         self._opens_at, self._gives = _NEVER, counts.gives
         counts.refused = 0.0
         self.pace = RefusalPace(counts.rate, now)
-        self._begun, self._first, self._paced_until = now, -1, now + _PACED
+        self._begun, self._paced_until = now, now + _PACED
+        self._tested.begin()
         return True
 
     def sent(self, counts: HeldCounts, waiting: int, now: float) -> None:
@@ -101,25 +98,20 @@ class Unheld:
         self._paced_until = now + _PACED
         if self.pace is not None:
             self.pace.refused()
-        if self._first < 0:
-            self._begun, self._first, self._count = now, ended + flying, 0
-            self._latest.clear()
-        latest = self._latest
-        latest.append(ended)
-        self._count += 1
-        sent = max(1, ended + flying - self._first)
-        is_most = len(latest) == _REFUSED and ended - latest[0] + 1 + flying <= _OF
+        tested = self._tested
+        if tested.add(ended, flying):
+            self._begun = now
         if self._begun == _NEVER:
-            if is_most or (now >= self._judged_at and counts.gives < self._gives):
+            if tested.are_most or (now >= self._judged_at and counts.gives < self._gives):
                 self._fails(now)
             else:
                 self._known_until = now + _KNOWN
             return
-        serves = 1.0 - self._count / sent
+        serves = 1.0 - tested.refused / tested.sent
         is_better = serves > self._gives + _MORE
-        if is_most or (sent >= _ATTEMPTS and not is_better):
+        if tested.are_most or (tested.sent >= _ATTEMPTS and not is_better):
             self._fails(now)
-        elif sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
+        elif tested.sent >= _ATTEMPTS and now - self._begun >= min(_LONGEST, _DELAYS * self._delay):
             self._begun, self._again = _NEVER, _AGAIN
             self._known_until, self._judged_at = now + _KNOWN, now + _JUDGED_AFTER
 

@@ -1,0 +1,40 @@
+"""The refused attempts of a test in which a delay holds only the call that was refused."""
+
+from __future__ import annotations
+
+from collections import deque
+
+#: The latest refusals, and the most attempts of which they may be, for most attempts to count as refused.
+_REFUSED, _OF = 14, 16
+
+
+class RefusedAttempts:
+    """Counts of a test's attempts, from the first that is refused on: how many were `sent`, and how many `refused`.
+    `are_most`: nearly all of the latest attempts were refused.
+    """
+
+    __slots__ = ("_before", "_latest", "are_most", "refused", "sent")
+
+    def __init__(self) -> None:
+        self._before = -1  # how many attempts had been sent before; below 0: none was refused yet
+        self._latest: deque[int] = deque(maxlen=_REFUSED)  # how many had ended at each of the latest refusals
+        self.refused, self.sent = 0, 1
+        self.are_most = False
+
+    def begin(self) -> None:
+        """Count from the next refusal on."""
+        self._before = -1
+
+    def add(self, ended: int, flying: int) -> bool:
+        """Count an attempt that was refused. `ended`, `flying`: how many attempts have ended so far, and are under way.
+        Returns whether it is the first one.
+        """
+        latest, is_first = self._latest, self._before < 0
+        if is_first:
+            self._before, self.refused = ended + flying, 0
+            latest.clear()
+        latest.append(ended)
+        self.refused += 1
+        self.sent = max(1, ended + flying - self._before)
+        self.are_most = len(latest) == _REFUSED and ended - latest[0] + 1 + flying <= _OF
+        return is_first
