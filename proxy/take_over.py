@@ -196,8 +196,8 @@ class Offer:
         self.is_asked = self.is_taken = False
 
     def open(self, names: Iterable[str]) -> None:
-        """Make the offer on these names. Abstract names that another process has are left out. Raises OSError for a
-        path that can't be made.
+        """Offer the listeners on unix sockets with these names (paths, or abstract names, which begin with a NUL). An
+        abstract name that another process has is left out. Raises OSError if a path can't be made.
         """
         for name in names:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -62,8 +62,8 @@ class AdminRunner(web.AppRunner):
 
 
 class Pages:
-    """An opener of listeners for the admin port or the probe. `make` makes an application for each listener; `opens`
-    and `leaves` are called with a listener's address after it was opened and closed.
+    """The listeners of the admin port, or those of the probe's port. `make` makes the application of each listener.
+    `opens` is called with a listener's address once it is open, and `leaves` once it is closed.
     """
 
     def __init__(

@@ -206,8 +206,9 @@ def pause_after(took: float) -> float:
 
 
 def _update_row(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
-    """Compare the figures `seen` of the row `name` with those in `known`, the rows as last made. If they differ, or the
-    row is new, store them there with `version`, the version of the board that has them first. Return the row's name.
+    """Store the figures `seen` of the row `name` in `known`, the rows as they were last made, if they differ or the row
+    is new. A row that is stored gets `version`, the number of the board's version that is being made. Return the row's
+    name.
     """
     row = known.get(name)
     if row is None or row.seen != seen:

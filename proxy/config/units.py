@@ -104,8 +104,8 @@ word = checked(text, str.strip, "must not be empty")
 
 
 def json_path(value: Any) -> str:
-    """A dotted path in JSON, in which a part that begins with `*` stands for items of a list: `*` for each, and
-    `*[type=a]` for those that are objects with this member.
+    """Read a dotted path in JSON. A part that begins with `*` stands for items of a list: `*` for each item, and
+    `*[type=a]` for the items that are objects with this member.
     """
     found = word(value)
     for part in found.split("."):

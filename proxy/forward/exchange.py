@@ -384,7 +384,9 @@ def _timeouts_of(exchange: Exchange) -> CallTimeouts:
 
 
 def _send_dialled(exchange: Exchange, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-    """Send the request of the attempt of a call that began without a `Call`, on a stream that was opened for it."""
+    """Send the request on `stream`, which was opened for it, of a call that began without a `Call`. It may have one
+    now.
+    """
     if exchange.decided:  # a timeout was checked meanwhile
         exchange.sender.send(attempt, stream, now)
     elif not stream.is_open:

@@ -448,8 +448,8 @@ def course_of(policy: Policy) -> tuple[bool, float, bool]:
 
 
 def _patience_of_timed(patience: float, head: RequestHead) -> float:
-    """Return the seconds until the first thing can be due of a call whose request may name a time in its grpc-timeout.
-    `patience`: those of its policy.
+    """Return the seconds until the first timeout of a call can end: `patience` by its policy, or sooner if its request
+    names a shorter time in grpc-timeout.
     """
     timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
     return patience if timeout is None else min(patience, timeout)

@@ -235,8 +235,9 @@ class Sender:
             stream.shared.drain()
 
     def _connections(self, attempt: Attempt) -> list[SharedConnection | None]:
-        """Return the shared connections on which attempts of the call failed, or are in flight beside this one; an
-        attempt in flight on a connection that is not shared gives None.
+        """Return the shared connections that the call's next stream is not opened on: those on which an attempt of the
+        call failed, and those on which one of `attempt`'s siblings is in flight. A sibling whose connection is not
+        shared is a None in the list.
         """
         flying = [each.stream.shared for each in attempt.owner.flights.values() if each.stream is not None]
         return [*self._avoided, *flying]

@@ -20,9 +20,9 @@ Labels: TypeAlias = tuple[str, str]
 class Report:
     """A worker's counts: the series that have changed since the worker's previous report.
 
-    `seen` is the number of calls that have ended in the worker so far; `calls` are the calls that were asked for, in
-    the form in which they are shown; None if none were asked for. `lines_lost` counts the log's lost lines since the
-    start.
+    `seen` is the number of calls that have ended in the worker so far. `calls` are the worker's last calls, in the form
+    in which they are shown; None if the parent did not ask for calls. `lines_lost` is the number of log lines that were
+    lost since the start. `wires` are the counts of connections and their errors.
     """
 
     series: list[Series] = field(default_factory=list)

@@ -189,7 +189,9 @@ class Admission:
     def _ask_later_gates(
         self, payment: Payment, now: float, *, first: bool, waits: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates after the governor in turn. The arguments and the result are those of `ask`."""
+        """Ask the gates that follow the cooldown (rate, limiter, breakers, places), until one holds or refuses the
+        attempt. The arguments and the result are those of `ask`.
+        """
         scope = self.scope
         if scope.rate is not None:
             at = payment.pass_gate(scope.rate, self, now)

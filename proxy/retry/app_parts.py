@@ -123,8 +123,8 @@ class AppParts:
             self._lent = [0.0] * len(self.sizes)
 
     def _unreserved(self, level: float) -> float:
-        """The tokens of a bucket at this level that are reserved for no app; less than 0 if the reserved ones exceed
-        the level, since each part is large enough for one retry.
+        """The tokens of a bucket at this level that are reserved for no app. The result is below 0 where more tokens
+        are reserved than the bucket has: each part has room for one retry, however small the bucket.
         """
         return level - sum(self.sizes) + sum(self._spent) + sum(self._lent)
 

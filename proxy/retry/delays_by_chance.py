@@ -87,7 +87,9 @@ class Batch:
 
     @property
     def are_refused(self) -> bool:
-        """Whether so many of these attempts were refused that those left can no longer make most of them served."""
+        """Whether too many attempts of the batch were refused: even if all others are served, the served ones are not
+        most.
+        """
         return self.refused > self.count - self._most
 
     @property
@@ -258,8 +260,8 @@ class DelaysByChance:
         return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
 
     def refused(self, ended: int, flying: int, now: float) -> None:
-        """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
-        `ended`, `flying`: how many attempts have ended so far, and are under way.
+        """Note that an attempt was refused by an answer that names a delay, while a delay holds no other call. `ended`,
+        `flying`: how many attempts have ended so far, and are under way.
         """
         if self._unheld.is_on(now):
             self._unheld.refused(self._counts, ended, flying, now)

@@ -110,15 +110,17 @@ class BodyDelay:
 class Repeats:
     """The failures that a provider's client repeats by default, whatever the method (contract, section 4, "Repeats").
 
-    `client` says where this was read: the client, its version and file. Repeated are: `statuses`, and for idempotent
-    methods also `idempotent_statuses`; `faults`, and with a method among `whole_answers` an answer that broke after its
-    head, since the client reads it whole before it decides; with `transient_codes`, failures that the pack's own rules
-    class transient; with `should_retry`, any failure with `x-should-retry: true`; with `retry_after`, any failure with
-    Retry-After. All of that holds only for requests that carry every one of `headers` (lower-case name, glob); if
-    `keyed`, that have the policy's idempotency key or an idempotent method; and if `alone`, whose client does not retry
-    by itself (`amz-sdk-request`). `within`: for how many seconds after the first attempt it holds; None: no limit.
-    `unsigned`: forms that need no `authorization` among these headers. `attempts`: how many the client makes in all, 0
-    if that is not known.
+    `client` says where this was read: the client, its version and file. `attempts`: how many attempts the client makes
+    in all, 0 if that is not known. `within`: for how many seconds after the first attempt it repeats; None: no limit.
+
+    The client repeats answers with `statuses`, and with `idempotent_statuses` if the method is idempotent. It repeats
+    `faults`, and for the methods `whole_answers` also an answer that broke after its head: it reads such an answer
+    whole before it decides. If `transient_codes`, it repeats failures that the pack's own rules class transient; if
+    `should_retry`, any failure with `x-should-retry: true`; if `retry_after`, any failure with Retry-After.
+
+    Which requests this holds for: those that carry every one of `headers` (lower-case name, glob), except that the
+    forms `unsigned` need no `authorization`. If `keyed`, only requests with the policy's idempotency key or an
+    idempotent method. If `alone`, only requests whose client does not retry by itself (`amz-sdk-request`).
     """
 
     client: str

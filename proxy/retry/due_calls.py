@@ -29,8 +29,9 @@ class DueCalls:
         self._at = 0.0  # when the latest of them stepped aside, or was sent
 
     def block_until(self, now: float, longest: float) -> float:
-        """The time until which the queue waits for calls that stepped aside, unless one of them is sent sooner; `now`
-        if it does not wait. `longest`: for how long it waits at most.
+        """The time until which the queue waits for the calls in `aside`: `longest` seconds after the latest of them
+        stepped aside or was sent. Returns `now` if the queue does not wait. When a call in `aside` is sent, more of
+        them may step aside before the queue waits again.
         """
         until = self._at + longest
         if len(self.aside) < self._most:

@@ -36,9 +36,9 @@ LoadOf = Callable[[str], Places | None]
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """The endpoint that one attempt is sent to. `index` and `label`: the endpoint's number and label; `probe`: the
-    number of the probe, if the attempt is sent as a probe of the endpoint's circuit breaker, 0 if it is none; `turn`:
-    the endpoints that take turns, of which this one's turn is used up; empty if the choice uses up no turn.
+    """The endpoint that one attempt is sent to. `index` and `label`: the endpoint's number and label. `probe`: the
+    number of the probe if the attempt is sent as a probe of the endpoint's circuit breaker, else 0. `turn`: the
+    endpoints that take turns, if the choice takes one of these turns; empty if it takes none.
     """
 
     index: int

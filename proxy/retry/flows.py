@@ -483,7 +483,7 @@ class PluginFlow(SequentialFlow):
 
 
 class PassiveFlow(SequentialFlow):
-    """The flow of one attempt alone: the policy's mode is off."""
+    """The flow of a call whose policy has the mode off: one attempt, which no gate holds and no retry follows."""
 
     __slots__ = ()
 

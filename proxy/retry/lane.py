@@ -322,8 +322,8 @@ class Lane:
         return self._next(now) if waiter is self.queue.first() else _NEVER
 
     def step_aside(self, waiter: Waiter, now: float) -> None:
-        """Take back the place that this call was given, because another gate holds the call. It keeps its turn: when it
-        asks again, it goes before those in the queue. The probe of an outage stays what it is.
+        """Take back the place that this call was given, because another gate holds the call. The call keeps its turn:
+        when it asks again, it goes before those in the queue. A call that is an outage's probe keeps its place.
         """
         if waiter not in self.due.admitted or waiter is self.outage.probe:
             return

@@ -287,8 +287,8 @@ class Account:
         return [name for name, each in self.reports.items() if each.is_assumed and each.order < order]
 
     def is_sure(self, now: float) -> bool:
-        """Whether it is known how all limits come back, so that calls which fit need not be sent one by one. After the
-        reset of a limit without a size nothing is known.
+        """Whether this process knows how every reported limit refills. If it does, calls that fit into the limits are
+        sent without waiting for each other's answers. A limit that was reported without its size is never known.
         """
         known = all(
             (each.rate or self._refills[each.reported.name].is_proven) and not each.is_tested
@@ -344,7 +344,9 @@ class Account:
         return bool(tested)
 
     def _is_too_far(self, report: _Report, wait: float, most: float, now: float) -> bool:
-        """Whether the limit of this report comes back in more than `most` seconds; `wait`: a call waits so long."""
+        """Whether this report's limit is back in more than `most` seconds: in `wait` seconds if it is predicted to come
+        back bit by bit, otherwise when its reset is due.
+        """
         return (wait if self.predicts(report.reported.name, now) else report.until - now) > most
 
     def _is_own_use(self, report: _Report, now: float) -> bool:

@@ -22,7 +22,7 @@ class RefusedAttempts:
         self.are_most = False
 
     def begin(self) -> None:
-        """Count from the next refusal on."""
+        """Begin a new count, at the next attempt that is refused."""
         self._before = -1
 
     def add(self, ended: int, flying: int) -> bool:

@@ -49,7 +49,9 @@ class Unheld:
         self._again = _AGAIN  # and the one after it so many seconds later
 
     def is_on(self, now: float) -> bool:
-        """Whether a delay holds only its own call: that is better, or it is tested."""
+        """Whether a delay now holds only the call that was refused, and no other: a test of this is under way, or the
+        last test showed that it serves more calls.
+        """
         return self._begun < _NEVER or now < self._known_until
 
     def paces(self, now: float) -> bool:

@@ -60,7 +60,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Room(Protocol):
-    """The room for connections in a process."""
+    """A process's limits on connections, as far as a taker asks them: whether one more fits, and the connections it
+    expects.
+    """
 
     def can_hold(self) -> bool:
         """Whether the process has a descriptor for one more."""
@@ -78,9 +80,10 @@ class Room(Protocol):
 
 
 class ConnectionGiver:
-    """The side that gives idle connections away, on its end `sock` of a `pair`. `make` makes the protocol of one that
-    is sent back; `counts`: connections by what happened to them (given, returned). `is_full`: the takers have no room
-    now, or have ended. `keeps_begun`: connections whose next head has begun to come stay here, since one was sent back.
+    """The side that gives idle connections away. `sock` is its end of a `pair`. `make` makes the protocol of a
+    connection that comes back, since the takers had no room. `counts` has the numbers of connections that were "given"
+    and "returned". `is_full`: the takers have no room now, or have ended. `keeps_begun`: a connection came back with a
+    part of its next head, so from now on only connections without such a part are given away.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make: Make, counts: Counter[str]) -> None:

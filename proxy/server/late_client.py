@@ -59,7 +59,7 @@ def import_aiohttp() -> None:
 
 
 def _import_server(version: str) -> None:
-    """Import aiohttp's server of this version alone."""
+    """Import the server of aiohttp, which has this version, but not its client."""
     with late(*_SELDOM), _short_typing_extensions():
         if "attr" not in sys.modules:  # aiohttp uses nothing of it but its oldest decorator
             package = late_package("attr")

@@ -137,8 +137,8 @@ def readings(host: str) -> tuple[Address, ...]:
 
 
 def is_numeric(host: str) -> bool:
-    """Whether a host consists of numbers and dots alone: an address, or a text that only a lenient reader takes for
-    one.
+    """Whether a host consists of numbers and dots alone. Such a host is an IPv4 address, or a text that only some
+    resolvers read as an address (`127.1`).
     """
     return _NUMBERS(_plain(host)) is not None
 

@@ -36,8 +36,8 @@ _END = 20.0
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of calls by their results, and of the upstream's requests in the same time. `attempts` has every sending,
-    also those that found no connection, and redrive's transparent ones.
+    """The numbers of an app's calls, and of the requests that reached the upstream in the same time. `attempts` counts
+    every sending of a request, also those that found no connection, and those that redrive's transparent retries made.
     """
 
     calls: int = 0

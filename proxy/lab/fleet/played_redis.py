@@ -114,8 +114,8 @@ class PlayedRedis:
             self.clock.at(now + self.latency, UPSTREAM, each.heard, channel, message.encode())
 
     def told(self, key: str) -> dict[bytes, bytes]:
-        """The fields, as Redis would return them, of the hash at `key` in which cooldowns or facts are kept; those that
-        have ended are left out.
+        """The hash at `key`, in which the sidecars' cooldowns or news are kept, as Redis would return it: its fields
+        and values, without those that have expired.
         """
         known = self._told.get(key, {}).items()
         return {field: f"{until:.6f}{more}".encode() for field, (until, more) in known if until > self.clock.now}

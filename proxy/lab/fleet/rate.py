@@ -63,8 +63,9 @@ class RateKey:
         self.records: dict[str, PartRecord] = {}
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report (`words`: the arguments of the script), and return the reply. `call` is given the names of the
-        holders that are to report.
+        """Run `rate.lua` on this key: take a process's report (`words`, the script's arguments), and return what the
+        script replies: the lease, the part, and the state of the rate. `call` is called with the name of each other
+        holder that is to report now.
         """
         report = RateReport(words)
         record = self.records.get(report.holder)

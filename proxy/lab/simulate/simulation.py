@@ -1,7 +1,9 @@
-"""The play of one column of a scenario: calls through the policy at many sidecars, against one simulated upstream.
+"""The simulation of one column of a scenario's table, that is, of one way to retry: calls go through the policy at many
+sidecars, and to one simulated upstream.
 
-Nothing here decides: `Call` does, `Driver` carries out, `World` answers; the rest begins calls and counts. Sidecars
-share only the upstream, and the buckets that the policy keeps in Redis, of which each has leases (`proxy.lab.fleet`).
+`Call` decides, as in the proxy; `Driver` carries its actions out; `World` is the upstream, which answers. This module
+begins the calls and counts their results. Sidecars share the upstream, and the buckets that the policy keeps in Redis,
+of which each sidecar has leases (`proxy.lab.fleet`). They share nothing else.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Supply:
         return self._taken(now)[0]
 
     def stretches(self) -> Iterator[Stretch]:
-        """The times in which more is asked than the upstream takes, in order."""
+        """The periods in which calls ask for more than the upstream takes, in order of time."""
         began: float | None = None
         for second in range(int(self._scenario.duration) + 1):
             is_over = second < int(self._scenario.duration) and self._taken(second + 0.5)[1] > 1.0

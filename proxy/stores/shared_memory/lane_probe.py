@@ -44,7 +44,10 @@ class SharedProbe:
         return known if is_own and known is not None else ELSEWHERE
 
     def state(self, probe: object | None) -> tuple[float, float]:
-        """The numbers that all workers share, for their memory. `probe`: the one under way, None for none."""
+        """Return the two numbers to store in the memory that workers share: the process whose attempt is the probe (0
+        for none), and the number of the latest probe. `probe`: the probe under way as this worker knows it, None for
+        none.
+        """
         if probe is None:
             self._of = 0
         elif probe is not ELSEWHERE and not (self._of and self._number == self._own):

@@ -275,9 +275,7 @@ class RequestHead(Head):
         return splice_without(self.raw, self.edges, drop, target, self._host if host is None else host, add)
 
     def _simple_fields(self, host: bytes | None) -> bytes:
-        """Return the field lines to send of a simple head, with `host` in place of its Host; None keeps the one that
-        came.
-        """
+        """Return the field lines to send, if the head is `simple`. `host` replaces the value of Host; None keeps it."""
         fields = self.raw[len(self.method) + len(self.target) + 10 : -2]  # from the CRLF of the request line on
         if b"connection" in self.specials:
             fields = b"\r\n".join(slow_path.around(fields, b"\r\nConnection:"))

@@ -78,8 +78,9 @@ def _refuse_coding(value: bytes) -> NoReturn:
 
 
 def answer_framing(found: Found, version: str) -> tuple[int | None, bool, bytes | None]:
-    """Return Content-Length, whether the body is chunked, and the Content-Length line to write if equal repeats were
-    merged (else None). `version`: that of HTTP. Raises BadAnswer.
+    """Return how the body of an answer with the fields `found` is framed: its Content-Length (None if the answer has
+    none), whether it is chunked, and the Content-Length line to write in place of several equal ones (None if there is
+    nothing to replace). `version`: the answer's version of HTTP. Raises BadAnswer.
     """
     lengths = [value.rstrip(b" \t") for name, value in found if name == b"content-length"]
     codings = [value.rstrip(b" \t") for name, value in found if name == b"transfer-encoding"]

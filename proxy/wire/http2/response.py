@@ -90,7 +90,7 @@ class Response2(ResponseHead):
         self.simple = False
 
     def text(self) -> bytes:
-        """Return the head as HTTP/1 text, made by the first call."""
+        """Return the head as HTTP/1 text, which is made once and kept."""
         if self._written is not None:
             return self._written
         framing = b""
