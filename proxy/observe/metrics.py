@@ -152,13 +152,13 @@ RATIOS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
 class Series:
     """Everything that is counted for one pair of upstream and route.
 
-    `at_once` counts the calls that succeeded with their first attempt, by status // 100; such calls are not counted in
-    `outcomes` and `results`, so that their sum has to be added there. `grpc`: gRPC calls by the status that the app
-    got. `apps`: the calls, the retries and the refused retries of each app, if the configuration names apps. `tokens`:
-    a language model's tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a multiple of their
-    estimates, by the bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by that upstream and
-    by the outcome that they would have had. An attempt is counted for the upstream that it went to, everything else for
-    the upstream at which the call began.
+    `at_once` counts the calls that succeeded with their first attempt, by status // 100. These calls are in neither
+    `outcomes` nor `results`; whoever shows those adds the sum of `at_once` to the successes. `grpc`: gRPC calls by the
+    status that the app got. `apps`: the calls, the retries and the refused retries of each app, if the configuration
+    names apps. `tokens`: a language model's tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a
+    multiple of their estimates, by the bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by
+    that upstream and by the outcome that they would have had. An attempt is counted for the upstream that it went to,
+    everything else for the upstream at which the call began.
     """
 
     __slots__ = (

@@ -187,7 +187,9 @@ class FairLines:
         return {rank: {name: line.head() for name, line in lines.items()} for rank, lines in self._lines.items()}
 
     def _sums(self) -> dict[int, dict[str, tuple[NamedApp, Sum]]]:
-        """The sums of the lines, by rank and name, each with its app."""
+        """How many calls wait in each line, and what they cost in all, with the line's app; by the rank and the name of
+        the app.
+        """
         return {
             rank: {name: (line.app, (float(len(line.calls)), line.total)) for name, line in lines.items()}
             for rank, lines in self._lines.items()

@@ -123,5 +123,7 @@ class QueueWalks:
             self._turns = None
 
     def end(self) -> None:
-        """Begin both walks again when they are next needed, because the queue has changed in another way."""
+        """Forget both walks, because calls joined, left or moved elsewhere than at the queue's end. A walk begins again
+        when it is next needed.
+        """
         self._numbers = self._turns = None

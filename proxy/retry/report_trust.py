@@ -206,9 +206,9 @@ class ReportTrust:
         return True
 
     def test_begins(self, reported: ReportedLimit, spent: float, came: float, now: float) -> None:
-        """Note that a test begins of a limit of which nothing is left by its latest report, `reported`, and by what was
-        sent since. The report came at `came`, in the answer to an attempt that was sent when `spent` had been spent of
-        the limit in all.
+        """Note that a test of a limit begins: one attempt is sent, although nothing of the limit is left by its latest
+        report, `reported`, and by what was sent since. The report came at `came`, in the answer to an attempt before
+        which `spent` of the limit had been spent in all.
         """
         trust = self._limits.setdefault(reported.name, _Trust())
         trust.test = _Test(reported, spent, came, now, trust.stands)

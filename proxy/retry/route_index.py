@@ -66,7 +66,7 @@ class _ByMethod:
             self._of[method] = (*self._of.get(method, ()), number)
 
     def sort(self) -> None:
-        """Put the numbers in order, once all have been added."""
+        """Put the routes' numbers in order, once all have been added."""
         self._of = {method: tuple(sorted(numbers + self._any)) for method, numbers in self._of.items()}
 
     def of(self, method: str) -> tuple[int, ...]:

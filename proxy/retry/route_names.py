@@ -12,11 +12,11 @@ _MOST = 256
 
 
 class RouteNames:
-    """The names of the calls of one route and method which share the path's beginning. `route`: the route's label;
-    `timed`: the key among the usual times of answers (`timed_route`); `lost`: the group of callers for an
-    outage of the route and method (for gRPC: of the gRPC method); `key`: that of these names among those that are kept;
-    `has_path`: an outage can concern the path alone,
-    since the requests have one, and are no gRPC calls.
+    """The names under which the governor keeps what it learns of some calls: those of one route and method whose paths
+    begin alike. `route`: the route's label. `timed`: the key of the calls' usual time (`timed_route`). `lost`: the name
+    of the group of callers that an outage of the route and method holds (for gRPC: of the gRPC method). `key`: the key
+    of this object in the table of all RouteNames. `has_path`: an outage can concern one path alone, since the requests
+    have paths and are no gRPC calls.
     """
 
     __slots__ = ("has_path", "key", "lost", "route", "timed")
@@ -37,8 +37,8 @@ class RouteNames:
 
 def names_of(route: str, request: Request) -> RouteNames:
     """The names under which the governor keeps what it learns of this request's calls. `route`: the label of the
-    request's route. All requests of the same route and method whose paths begin alike get the same object, until _MOST
-    objects are kept and all are forgotten.
+    request's route. All requests of the same route and method whose paths begin alike get the same object. When _MOST
+    objects are kept and another is needed, all are forgotten.
     """
     names: RouteNames | None = request.names
     if names is not None and names.route is route and _NAMES.get(names.key) is names:

@@ -139,8 +139,8 @@ def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...]
 
 
 def _sought(rules: Classify, reply: Reply) -> Sought:
-    """Return the events that these rules look for in this answer, and keep them for the next one of the same status,
-    unless a rule asks for more than that.
+    """Return the events that the rules look for in this answer. Unless one of the rules also asks for fields, the
+    events are kept for later answers of the same status.
     """
     evidence = ReplyEvidence(reply, None)
     packs = [("", rules.rules), *((dialect.name, dialect.rules) for dialect in rules.dialects)]

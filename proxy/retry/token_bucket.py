@@ -84,7 +84,7 @@ class TokenBucket:
 
     @property
     def charges(self) -> bool:
-        """Whether tokens are taken at the moment, so that what was taken can be given back."""
+        """Whether `take` takes tokens at present, which `give_back` may put back; a limiter that is off takes none."""
         return True
 
     def lacks(self, now: float, tokens: float = 1.0) -> None:

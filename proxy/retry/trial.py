@@ -226,11 +226,13 @@ class Trial:
         return 0.0
 
     def _is_chance(self, share: float, pace: float) -> bool:
-        """Whether attempts were refused by chance, although the share of refused ones is large: `share` (0 to 1) of
-        those that were sent at `pace` a second, the lower pace under the limit. If load were the reason, the upstream
-        would have served as many a second at the earlier, higher pace, and so refused a larger share. So refusals are
-        chance if the share just before the limit was nearer to `share` than to that larger one. A few attempts show
-        that.
+        """Whether refusals were chance although many attempts were refused. `share` (0 to 1) of the attempts that were
+        sent at `pace` a second, under the limit, were refused.
+
+        If refusals came from load, the upstream serves the same number of attempts a second at any pace, so at the
+        earlier, higher pace a larger share would have been refused. So refusals are chance if the share that was
+        refused just before the limit began is nearer to `share` than to that larger share. A few attempts before the
+        limit are enough to tell.
         """
         if share > _MOST_OF_ALL:
             return False

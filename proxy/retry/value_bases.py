@@ -12,13 +12,13 @@ from __future__ import annotations
 
 
 class BackoffBase:
-    """The members of a `Backoff`."""
+    """The compiled base of `Backoff`, which names its members."""
 
     __slots__ = ("base", "jitter", "max", "multiplier", "throttling_base")
 
 
 class StrategyBase:
-    """The members of a `Strategy`."""
+    """The compiled base of `Strategy`, which names its members."""
 
     __slots__ = (
         "backoff",
@@ -41,19 +41,19 @@ class StrategyBase:
 
 
 class TimeoutsBase:
-    """The members of a `Timeouts`."""
+    """The compiled base of `Timeouts`, which names its members."""
 
     __slots__ = ("attempt", "connect", "first_byte", "idle", "total")
 
 
 class PushbackPolicyBase:
-    """The members of a `PushbackPolicy`."""
+    """The compiled base of `PushbackPolicy`, which names its members."""
 
     __slots__ = ("ahead", "cooldown", "hold", "max_delay", "of")
 
 
 class ClassifyBase:
-    """The members of a `Classify`."""
+    """The compiled base of `Classify`, which names its members."""
 
     __slots__ = (
         "credentials",
@@ -89,7 +89,7 @@ class ClassifyBase:
 
 
 class PolicyBase:
-    """The members of a `Policy`."""
+    """The compiled base of `Policy`, which names its members."""
 
     __slots__ = (
         "answers",
@@ -127,24 +127,24 @@ class PolicyBase:
 
 
 class NamedAppBase:
-    """The members of a `NamedApp`."""
+    """The compiled base of `NamedApp`, which names its members."""
 
     __slots__ = ("name", "rank", "weight")
 
 
 class VerdictBase:
-    """The members of a `Verdict`."""
+    """The compiled base of `Verdict`, which names its members."""
 
     __slots__ = ("because", "cls", "counts_as", "dialect", "repeated_by", "repeated_within", "unprocessed")
 
 
 class PushbackBase:
-    """The members of a `Pushback`."""
+    """The compiled base of `Pushback`, which names its members."""
 
     __slots__ = ("cooldown", "delay", "retry", "source", "stop")
 
 
 class FaultBase:
-    """The members of a `Fault`."""
+    """The compiled base of `Fault`, which names its members."""
 
     __slots__ = ("by_attempt", "code", "detail", "error", "kind", "ours", "progress", "reused")

@@ -24,8 +24,9 @@ _PREFIX = ""
 
 
 class PlayedFleet:
-    """The sidecars of a simulation that keep buckets in one Redis. `timeout` and `on_outage` are the configuration's;
-    `seed` seeds what the sidecars draw. `upstreams`: those of which they share what they find out.
+    """The sidecars of a simulation that keep buckets in one Redis. `timeout` and `on_outage` are the configuration's.
+    `seed` is the seed of the sidecars' random numbers. `upstreams`: the upstreams whose cooldowns, limits and outages
+    the sidecars share.
     """
 
     def __init__(

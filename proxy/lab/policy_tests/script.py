@@ -410,7 +410,7 @@ def _step(found: dict[str, Any]) -> UpstreamStep:
 
 
 def _written(event: Any) -> tuple[float, bytes]:
-    """The seconds since the event before, and the bytes that an event of the script has in an event stream."""
+    """Read an event of the script. Returns the seconds since the event before, and its bytes in a stream of events."""
     if not isinstance(event, dict):
         event = {"event": event}
     full = _EVENT.filled(event)

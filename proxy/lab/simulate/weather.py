@@ -169,7 +169,7 @@ class Scenario:
 
     @property
     def edges(self) -> list[float]:
-        """The times at which the upstream's abilities change, sorted, from 0: the beginning and the end of each outage,
+        """The times at which what the upstream takes changes, sorted, from 0: the beginning and the end of each outage,
         and the end of the recovery after it.
         """
         edges = [edge for outage in self.outages for edge in (outage.at, outage.until)]

@@ -205,9 +205,7 @@ class RedisBucket:
     # -- for the store ----------------------------------------------------------------------------------------------
 
     def puts_off(self, at: float, now: float) -> bool:
-        """Whether the message that was due at `at` does not have to be sent now; the bucket has then scheduled its next
-        one.
-        """
+        """Whether the message that was due at `at` is left for later. If so, the bucket has scheduled it again."""
         return False
 
     def message(self, now: float) -> list[object]:

@@ -210,7 +210,9 @@ class RedisWeather(RedisBucket):
 
     @property
     def _cut_pause(self) -> float:
-        """Seconds between reports of refusals, of which the first takes places away for all attempts sent before."""
+        """Seconds between this process's reports that attempts were refused or slow. The wait loses nothing: after the
+        first such report cuts the fleet's limit, reports about attempts that were sent before the cut change nothing.
+        """
         crowd = self.store.crowd
         return hold_pause(max(_PROMPT, min(OFTEN, PAUSE_EACH * crowd)), crowd)
 

@@ -49,9 +49,8 @@ _PATH = re.compile(rb"(?:/" + TARGET + rb"*+|\*)").fullmatch
 
 class Request2(RequestHead):
     """The head of a request that came on HTTP/2. `fields`: its regular fields, without the pseudo-fields; `whole`: no
-    body follows it.
-
-    `list_size` and `count`: what it counts for in a header list, and its number of fields, for the limits.
+    body follows it. For the limits: `list_size`, the bytes of all fields as RFC 9113 counts a header list, and `count`,
+    the number of fields.
     """
 
     __slots__ = ("_pseudo", "_text", "_wired", "_written", "count", "fields", "list_size", "whole")
