@@ -90,7 +90,7 @@ def _takes_config(verb: argparse.ArgumentParser) -> None:
 
 
 def _takes_admin(verb: argparse.ArgumentParser, words: str = ", as") -> None:
-    """Add --admin. `words`: those between "the admin port" and the form of its address."""
+    """Add the option --admin. `words` stand in its help text between "the admin port" and the form of the address."""
     help_text = f"the admin port{words} http://HOST:PORT or unix:/path (default: the configuration's)"
     verb.add_argument("--admin", metavar="URL", help=f"{help_text}; its token is that of -c, or $REDRIVE_ADMIN_TOKEN")
 

@@ -23,8 +23,8 @@ class LatePackage(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        """Return the value of a name that the package does not have yet: that of a module, or of a name that the
-        package's own code defines, which runs now.
+        """Return the value of a name that the package does not have yet. If the package has a module of that name, only
+        that module is imported; else the package's own code, which must define the name, is run.
         """
         path = f"{self.__name__}.{name}"
         if path in sys.modules:

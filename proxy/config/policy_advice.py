@@ -334,8 +334,8 @@ def methods_of(settings: Settings, policy: Policy) -> frozenset[str] | None:
 
 
 def takes_all(earlier: Rule, later: Rule) -> bool:
-    """Whether `earlier` matches every answer and fault that `later` matches. False does not mean that one is left over:
-    not every such case is found.
+    """Whether `earlier` matches every answer and fault that `later` matches, so that `later` never decides. Not every
+    such case is found: False says nothing.
     """
     for wide, narrow in (
         (earlier.statuses, later.statuses),

@@ -37,16 +37,16 @@ Alarm = Callable[[float], None]
 
 
 class Admission:
-    """A call at the gates: what it asks of them, and what it holds there. Gates know it as their waiter. Made when a
-    gate has to be asked for the first time.
+    """A call at the gates: what it asks of them, and what it holds there. Gates know it as their waiter. It is made
+    when the call first has to ask a gate.
 
     `alarm` moves the call's one alarm (seconds). `caller`: the call as the governor knows it. `held_by`: the gate that
-    holds, or held, the attempt that is next or in flight; `held`: the seconds for which a gate held the attempt
-    `held_attempt`. `endpoints`: those whose circuit breakers the call has to pass. `cooled`: the call queues in the
-    governor's lanes, or has a place there. `cooling`: the seconds that were left of the cooldown that refused the call,
-    and the status that began it. `found_no_place`: no place among the attempts under way became free for it, or
-    none was left among the calls that a limit or an outage may hold. `estimate`: what an attempt costs at rate buckets
-    that count tokens, None if there are none.
+    holds, or held, the attempt that is next or in flight, "" for none. `held`: the seconds for which a gate held the
+    attempt with the number `held_attempt`. `endpoints`: those whose circuit breakers the call has to pass. `cooled`:
+    the call queues in the governor's lanes, or has a place there. `cooling`: the seconds that were left of the cooldown
+    that refused the call, and the status that began it. `found_no_place`: no place among the attempts under way became
+    free for it, or none was left among the calls that a limit or an outage may hold. `estimate`: what an attempt costs
+    at rate buckets that count tokens, None if there are none.
     """
 
     __slots__ = (

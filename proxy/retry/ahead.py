@@ -195,8 +195,8 @@ class Ahead:
 
     def test(self, whose: Whose, wait: float, most: float, now: float) -> bool:
         """Have one call find out whether the limits of this endpoint and credential are right, if several calls wait
-        for them. `wait`: the seconds that they wait; `most`: resets that are later (seconds) are too far away to be
-        waited for. Returns whether there are limits to be tested, and the test may begin.
+        for them. `wait`: the seconds that they wait. `most`: the seconds for which a call waits at most; a reset that
+        is later is too far away. Returns whether there are limits to be tested, and the test may begin.
         """
         lane = self._lanes.get(whose)
         return lane is not None and len(lane.queue) >= SEVERAL and self._accounts[whose].test(wait, most, now)

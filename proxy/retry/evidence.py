@@ -1,7 +1,7 @@
 """Evidence that an upstream lacks capacity: more attempts are refused than chance explains.
 
 Contract, section 14, "The limit". The latest few attempts are compared with the share of refusals of the last minute.
-While nothing is refused, an attempt costs one count.
+As long as no attempt is refused, all that is done for each is to add one to a counter.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class LanePlaces:
         self.before = max(0, self.before - 1)
 
     def expire(self, begun: float, longest: float, now: float) -> None:
-        """Take back the places that have been in use for more than `longest` seconds; of attempts from before the
-        limit, which began at `begun`, since then.
+        """Take back the places that have been in use for more than `longest` seconds. The attempts in `before` count as
+        in use since `begun`, when the limit began.
         """
         if self.before and now > begun + longest:
             self.before = 0

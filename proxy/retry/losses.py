@@ -121,9 +121,10 @@ class Losses:
     # -- attempts without an answer -----------------------------------------------------------------------------------
 
     def lost_alone(self, names: RouteNames, ending: AttemptEnding, base: Lane, now: float, several: bool) -> bool:
-        """Note that an attempt ended without an answer of its route's own, by the ending `ending` (an answer of a
-        gateway), if nothing else is suspected, so that it is alone. Returns whether it is. `base`: the lane of the only
-        endpoint; `several`: there are lanes beside that one.
+        """Note an attempt that a gateway answered (`ending`) in place of its route, as a lone loss, which counts once
+        another attempt fails. Returns False, and notes nothing, if the attempt has to count at once, because something
+        else is suspected already, or a fleet shares the lanes. `base`: the lane of the only endpoint; `several`: there
+        are lanes beside that one.
         """
         lanes, traffic, outage = self._lanes, base.traffic, base.outage
         if lanes.suspects or self._lost.rows or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:

@@ -204,8 +204,8 @@ class Call:
         return self._flow.begin(call, now)
 
     def go_on(self, before: Call, now: float) -> Actions:
-        """Begin, in place of `start`, a call that goes on from another upstream, where it was the call `before`
-        (`FallBack`): the numbers of attempts and the deadline continue, and the last answer is kept until the first
+        """Begin a call that another upstream passes on (`FallBack`), in place of `start`. It takes over from `before`,
+        the call there: numbers of attempts and the deadline continue, and the last answer is kept until the first
         attempt here is sent.
         """
         call, last = self.so_far, before.so_far

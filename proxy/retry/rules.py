@@ -345,7 +345,7 @@ class RuleGroup:
         return None
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """None: every rule of a group asks for a part of an answer."""
+        """Return None: no rule of a group matches a fault, because each asks for a part of an answer."""
         return None
 
 

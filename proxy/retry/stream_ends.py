@@ -81,7 +81,9 @@ class EndReader:
         return self._known is not None
 
     def is_in(self, data: bytes) -> bool:
-        """Whether an event that ends such a stream may be among the events in `data`, by the texts that it contains."""
+        """Whether the bytes `data` contain a text of an event that ends the stream, so that the events in them must be
+        read.
+        """
         return holds_any(data, self._texts) or holds_member(data, self._members)
 
     @property

@@ -27,8 +27,8 @@ _REST = ""
 
 
 class TokenSizes:
-    """The sizes (tokens) of the outputs of one upstream's models, and of its prompts, as a share of their estimates.
-    `prompts`: the number of prompts that are known.
+    """The sizes, in tokens, of the latest outputs of each model of one upstream; and the share of their estimates that
+    the upstream's prompts really cost. `prompts`: the number of prompts that are known.
     """
 
     __slots__ = ("_models", "_share", "prompts")

@@ -14,7 +14,7 @@ SCAN_EVERY, A_RECORD = 0.05, 0.0001
 
 class Ranked:
     """A process (holder) that holds calls or has attempts with a place. `rank`: its number among the others; `grown`:
-    the places that it has added; `holds`: 1 if it holds calls, else 0.
+    the places that answers to this process have added to the fleet's, in all; `holds`: 1 if it holds calls, else 0.
     """
 
     __slots__ = ("grown", "holds", "last", "rank", "seen")
