@@ -61,8 +61,8 @@ class Naming:
         self.fields = fields
 
     def is_same(self, head: RequestHead, like: RequestHead) -> bool:
-        """Whether a request with this head has these values in the fields that name its app, so that its app is the
-        same. `like`: the head of a request that has them.
+        """Whether a request with this head comes from the same app: the fields that name its app have the values of
+        this object. `like`: the head of a request that has these values.
         """
         return head.has_lines_of(like) or self._names(head)
 

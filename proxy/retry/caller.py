@@ -59,8 +59,8 @@ class Caller:
 
     @property
     def is_as_new(self) -> bool:
-        """Whether no attempt of the call has left anything here that the governor has to know. What the call waits for
-        ahead is not considered.
+        """Whether a new Caller of this call would be the same, apart from `ahead`: the call has no endpoint yet, was
+        not ousted, and was no probe.
         """
         return not (self.endpoint or self.ousted or self.was_probe)
 

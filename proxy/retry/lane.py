@@ -333,8 +333,9 @@ class Lane:
         self.release(now)
 
     def _takes_turn(self, waiter: Waiter, now: float) -> bool:
-        """Whether this call, which stepped aside, gets a place now. If not, all calls that did go back to the head of
-        the queue; the others of them ask again, so that they leave the queue of the gate that held them.
+        """Whether this call, which stepped aside, gets a place now. If it gets none, all calls that stepped aside and
+        have no place return to the head of the queue. The other ones among them ask again, so that they leave the queue
+        of the gate that held them.
         """
         if _has_place_now(self, now):
             self.due.admitted[waiter] = None

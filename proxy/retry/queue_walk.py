@@ -69,8 +69,8 @@ class QueueWalk:
         self._size += 1
 
     def left(self, waiter: Waiter) -> bool:
-        """Note that a call has left the queue. Returns whether the walk can go on: it passed that call last. If not, it
-        is over, and is not to be used again.
+        """Note that a call has left the queue. If it is the call that the walk passed last, the walk can go on, and
+        True is returned. Otherwise the walk is over, and must not be used again.
         """
         if not self._at or self._calls[self._at - 1] is not waiter:
             return False

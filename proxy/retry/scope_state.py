@@ -37,7 +37,7 @@ class KeyFields:
         self._values = (digest,)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """The hash as the value of Authorization; no other field has a value."""
+        """The values of the field `name`: the credential's hash for Authorization, none for any other field."""
         return self._values if name == "authorization" else ()
 
 

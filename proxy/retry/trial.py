@@ -99,7 +99,9 @@ class Cohort:
 
     @property
     def least_share(self) -> float:
-        """The share of attempts that were refused; if it is small, less what chance may have added."""
+        """The share of attempts that were refused. If the share is so small that chance may have added to it, the
+        result is lower: by the standard deviation of the number of refusals.
+        """
         share = self.share
         return share if share >= _EXPECTED else max(0.0, self.refused - math.sqrt(self.refused)) / max(1, self.known)
 

@@ -104,7 +104,9 @@ class _SidecarFactory(Factory):
             self.scopes.hear(message)
 
     def _listen(self) -> None:
-        """Hear what is in force once Redis is back, a round trip later."""
+        """Have this sidecar take over, a round trip later, all cooldowns and news that are in force in Redis, which is
+        back now.
+        """
         redis = self._fleet.redis
         redis.clock.at(self._now() + redis.latency, UPSTREAM, self._hear_all)
 

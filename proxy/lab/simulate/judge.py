@@ -241,7 +241,9 @@ class Judge:
 
 
 def _holding_should_cost_nothing(scenario: Scenario, is_bounded: bool) -> bool:
-    """Whether rule 5 applies: the upstream takes all calls, and is never down as a whole."""
+    """Whether the contract's rule 5 applies to a scenario, that holding calls must cost nothing there: the upstream
+    takes all calls, and is never down as a whole.
+    """
     return Supply(scenario).is_ample and not any(_is_full(scenario, each, is_bounded) for each in scenario.outages)
 
 
