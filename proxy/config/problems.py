@@ -1,6 +1,6 @@
 """The problems of a configuration, each with its position.
 
-A problem is a value. Nothing in this room raises for a user's mistake; every mistake in a file is collected and
+A problem is a value. Nothing in this package raises for a user's mistake; every mistake in a file is collected and
 reported in one line, with the position where the user can fix it. That line, `FILE:LINE:COLUMN: path: what`, is the
 same for every reader; a terminal also gets an excerpt of the file, and there are forms in JSON and for GitHub's
 annotations.

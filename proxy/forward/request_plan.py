@@ -428,8 +428,9 @@ def _steers_alike(head: RequestHead, old: RequestHead) -> bool:
 
 def course_of(policy: Policy) -> tuple[bool, float, bool]:
     """Return what a plan needs of a policy: whether an answer with a status below 400 may be a failure under it, by its
-    fields, its body, or a late first byte; the seconds until the first thing can be due of a call that was sent, unless
-    the request names a time; and whether it has `edits`. Made when first needed, and kept with the policy.
+    fields, its body, or a late first byte; the seconds from the sending of a call until its first timeout can end or
+    its first hedge is due, unless the request names a time; and whether it has `edits`. Made when first needed, and
+    kept with the policy.
     """
     course = policy.course
     if course is None:
@@ -448,8 +449,8 @@ def course_of(policy: Policy) -> tuple[bool, float, bool]:
 
 
 def _patience_of_timed(patience: float, head: RequestHead) -> float:
-    """Return the seconds until the first timeout of a call can end: `patience` by its policy, or sooner if its request
-    names a shorter time in grpc-timeout.
+    """Return the seconds until the first timeout of a call can end, or its first hedge is due: `patience` by its
+    policy, or sooner if its request names a shorter time in grpc-timeout.
     """
     timeout = read_grpc_timeout((head.get(b"grpc-timeout") or b"").decode("latin-1"))
     return patience if timeout is None else min(patience, timeout)

@@ -146,11 +146,13 @@ class DelaysByChance:
         return now < self._known_until
 
     def holds_none(self, now: float) -> bool:
-        """Whether a delay holds only its own call: that is known to be better, or it is tested."""
+        """Whether a delay now holds only the call that was refused, and no other: that is known to serve more calls, or
+        a test of it is under way.
+        """
         return self._begun < _NEVER or now < self._known_until or self._unheld.is_on(now)
 
     def paces(self, now: float) -> bool:
-        """Whether a delay holds only its own call, and calls are sent at the `pace` all the time."""
+        """Whether a delay now holds only the call that was refused, and calls are sent at the `pace` all the time."""
         return self._unheld.paces(now)
 
     # -- while delays hold calls --------------------------------------------------------------------------------------

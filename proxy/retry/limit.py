@@ -198,9 +198,9 @@ class Limit:
         self.evidence.by_chance.refused_held(attempt, now)
 
     def delay_holds_none(self, ended: int, flying: int, now: float) -> bool:
-        """Note that an attempt was refused by an answer that names a delay, where a delay holds only its own call.
-        `ended`, `flying`: how many attempts have ended so far, and are under way. Returns whether the refusal counts
-        for the limit.
+        """Note that an attempt was refused by an answer that names a delay, while a delay holds no other call. `ended`,
+        `flying`: how many attempts have ended so far, and are under way. Returns whether the refusal counts for the
+        limit.
         """
         by_chance = self.evidence.by_chance
         assert by_chance is not None

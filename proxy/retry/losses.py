@@ -141,7 +141,7 @@ class Losses:
         return True
 
     def _count_lone(self) -> None:
-        """Count the attempt that was alone so far for its lane and its path, since it may be alone no more."""
+        """Count the lone loss for its lane and its path, since another attempt has failed."""
         lone, lanes = self._lone, self._lanes
         assert lone is not None
         self._lone = None

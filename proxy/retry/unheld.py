@@ -3,9 +3,9 @@
 Contract, section 5: a delay holds other calls too. Where an upstream refuses without a queue, or by chance, and names
 many seconds, each refusal holds all calls for longer than the upstream needs, and hardly any call is served: fewer than
 without a proxy. Section 9, rule 1, goes before. So where calls have waited for long, and far fewer of them are served
-than the share of attempts that are served would allow, a test begins: a delay holds only its own call, and all calls
-are sent at a pace (`proxy.retry.refusal_pace`). If a clearly larger share of the attempts is served than of the calls
-before, this goes on; else delays hold calls again, and the next test is made after twice the time.
+than the share of attempts that are served would allow, a test begins: a delay holds only the call that was refused, and
+all calls are sent at a pace (`proxy.retry.refusal_pace`). If a clearly larger share of the attempts is served than of
+the calls before, this goes on; else delays hold calls again, and the next test is made after twice the time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Unheld:
         return self._begun < _NEVER or now < self._known_until
 
     def paces(self, now: float) -> bool:
-        """Whether a delay holds only its own call, and calls are sent at the pace, since one was refused lately."""
+        """Whether a delay now holds only the call that was refused, and calls are sent at the pace, since one was
+        refused lately.
+        """
         return now < self._paced_until and self.is_on(now)
 
     def begins_at(self, at: float, delay: float) -> bool:

@@ -87,7 +87,9 @@ class BudgetKey:
         self.calls = self.retries = self.second = Sliced(1.0, 1.0, keeps_part=False)
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
+        """Run the script on this key: take a process's report (`words`, the arguments of the script), and return the
+        reply of the script. `call` is not used.
+        """
         report = BudgetReport(words)
         record = self.records.get(report.holder)
         if record is not None and report.sequence <= record[0]:

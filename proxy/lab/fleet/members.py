@@ -35,7 +35,9 @@ class MembersKey:
         self.records: dict[str, Member] = {}
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
+        """Run the script on this key: take a process's report (`words`, the arguments of the script), and return the
+        reply of the script. `call` is not used.
+        """
         name, sequence, leaves, dead = str(words[0]), int(words[1]), float(words[3]) > 0, float(words[5])
         own = self.records.get(name)
         if own is not None and sequence <= own.last:

@@ -49,7 +49,9 @@ class PlacesKey:
         self.expires = math.inf
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
+        """Run the script on this key: take a process's report (`words`, the arguments of the script), and return the
+        reply of the script. `call` is not used.
+        """
         said = PlacesReport(words)
         if self.begun is None and said.age is None and said.wanted == 0:
             return [b"", said.known, 0, -1, 0]

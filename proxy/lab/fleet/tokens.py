@@ -59,7 +59,9 @@ class TokensKey:
         self.records: dict[str, LeaseRecord] = {}
 
     def run(self, words: Sequence[Any], now: float, call: Callable[[str], None]) -> list[Any]:
-        """Take a report (`words`: the arguments of the script), and return the reply; `call` is not used."""
+        """Run the script on this key: take a process's report (`words`, the arguments of the script), and return the
+        reply of the script. `call` is not used.
+        """
         report = TokensReport(words)
         record = self.records.get(report.holder)
         if record is not None and report.sequence <= record.last:

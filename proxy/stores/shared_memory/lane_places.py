@@ -94,6 +94,6 @@ class SharedLanePlaces(LanePlaces):
         self._counts = [int(counts) // _BASE**n % _BASE for n in range(GENERATIONS)]
 
     def state(self) -> tuple[float, float, float, float]:
-        """The numbers that all workers share, for their memory."""
+        """Return the numbers to store in the memory that workers share; `restore` takes them over in another worker."""
         counts = sum(min(count, _BASE - 1) * _BASE**n for n, count in enumerate(self._counts))
         return self._opened, self._turn, counts, self.before
