@@ -37,7 +37,7 @@ class LatePackage(ModuleType):
         return getattr(self, name)
 
     def _run(self) -> None:
-        """Run the package's own code. Names that the code itself asks for in vain are missing, as in any package."""
+        """Run the package's own code. A name that the code asks for but never defines is missing, as in any package."""
         assert self.__spec__ is not None and self.__spec__.loader is not None
         self.__class__ = _Running  # type: ignore[assignment]
         try:

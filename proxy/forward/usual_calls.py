@@ -88,7 +88,7 @@ class AppCalls:
         return call.path == last.path and call.method == last.method and call.authority == last.authority
 
     def turn_to(self, pace: Pace) -> None:
-        """Go on to calls of another URL, that with this pace."""
+        """Go on to calls of another URL, whose pace is `pace`."""
         if self.succeeded:
             self.before[self.pace] = self.call
         last = self.before.pop(pace, None)

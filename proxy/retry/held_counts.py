@@ -23,7 +23,7 @@ class HeldCounts:
         self._since = _NEVER  # since when calls are counted
 
     def fade(self, now: float) -> None:
-        """Let the counts fade until now."""
+        """Reduce all counts for the time since they were last changed, so that older events count for less."""
         faded = math.exp(min(0.0, self._at - now) / _MEASURED_OVER)
         self.came, self.served, self.refused = self.came * faded, self.served * faded, self.refused * faded
         self._at = now

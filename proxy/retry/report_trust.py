@@ -214,8 +214,9 @@ class ReportTrust:
         trust.test = _Test(reported, spent, came, now, trust.stands)
 
     def test_shows(self, reported: ReportedLimit, spent: float, since: float, now: float) -> None:
-        """Note what a test has shown, if `reported` is in the answer to it, also if a later attempt has been answered
-        before. The attempt succeeded, and was sent at `since`, when `spent` had been spent of the limit in all.
+        """Note what a test of a limit has shown, if one is under way: an attempt that was sent since the test began has
+        succeeded, and its answer reports the limit as `reported`. The attempt was sent at `since`, when `spent` had
+        been spent of the limit in all. Answers to later attempts may have come first.
         """
         trust = self._limits.get(reported.name)
         test = None if trust is None else trust.test

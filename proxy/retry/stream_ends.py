@@ -50,8 +50,8 @@ def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
 
 
 class EndReader:
-    """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event that ends such
-    a stream has come.
+    """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event has come that
+    ends a stream of these packs.
     """
 
     __slots__ = ("_any", "_ends", "_known", "_members", "_packs", "_texts", "ended")

@@ -24,8 +24,9 @@ _BLANK_LINE = b"\r\n\r\n\r\n"
 
 class Sought:
     """The events that rules for errors in streams look for. `rules`: each with what it is reported as and the class
-    that it gives; `names`: the events' names that matter; `marks`: bytes of which an event of another name contains at
-    least one, if a rule matches it; `texts`: those of which any event does that a rule matches.
+    that it gives. `names`: the events' names that rules ask for. `marks`: bytes for rules that ask for no plain name;
+    an event that matches such a rule contains at least one of them. `texts`: every event that matches a rule contains
+    at least one of these.
     """
 
     __slots__ = ("marks", "names", "rules", "texts")

@@ -129,7 +129,9 @@ class Batches:
         return self._absence.withholds(self.share) if self.out else ""
 
     def withholds_alone(self, now: float) -> str:
-        """The reason why nothing is granted to a call that Redis does not answer in time; "" if something is."""
+        """The reason why `on_outage` grants nothing to a call for which Redis's reply is too late; "" if it may grant
+        something.
+        """
         return self._absence.withholds(self.share_now(now))
 
     def holders(self, now: float) -> int:

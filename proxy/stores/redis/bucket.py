@@ -74,7 +74,9 @@ class Store(Protocol):
         """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
 
     def withholds_alone(self, now: float) -> str:
-        """The reason why nothing is granted to a call that Redis does not answer in time; "" if something is."""
+        """The reason why `on_outage` grants nothing to a call for which Redis's reply is too late; "" if it may grant
+        something.
+        """
 
 
 class Command(NamedTuple):
