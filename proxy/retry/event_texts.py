@@ -9,7 +9,9 @@ from proxy.retry.event_stream import MESSAGE
 
 
 def texts_of(rules: Iterable[EventRule]) -> tuple[bytes, ...]:
-    """Return texts of which every event that one of the rules matches contains at least one. No text has a line end."""
+    """Return texts to look for in a stream: an event that one of the rules matches contains at least one of them. No
+    text has a line end.
+    """
     events = list(rules)
     names = {name for name in map(plain_name, events) if name is not None}
     return least({*map(_text, names), *(mark_of(event) for event in events if plain_name(event) is None)})

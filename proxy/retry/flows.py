@@ -191,9 +191,8 @@ class SequentialFlow:
         return False
 
     def shares_body(self, call: CallState) -> bool:
-        """Let the call go on although the request's body has outgrown its buffer, if all its attempts read the body as
-        it comes, and return True. In this flow they do not: only one attempt can read the rest of the body, so False is
-        returned.
+        """Return False: when the request's body has outgrown its buffer, only one attempt can read the rest of it. (A
+        flow whose attempts all read the body as it comes lets the call go on without the buffer, and returns True.)
         """
         return False
 

@@ -231,9 +231,9 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 class Ruleset:
     """The rules of a policy, prepared for matching: the user's, then each dialect's. `steps` are single rules and
-    groups of rules in order, each with the name of its dialect ("" for the user's own); `looking` are the steps that
-    may look into a success; `looks_at_events`: all of these look at events alone; `texts`: those of which an event that
-    one of them matches contains at least one, since a name in JSON is written as it is, or with a backslash.
+    groups of rules in order, each with the name of its dialect ("" for the user's own). `looking` are the steps that
+    may look into a success; `looks_at_events`: all of these look at events alone. `texts`: each event that one of these
+    steps matches contains at least one of these texts, or a backslash, with which JSON may write a name in another way.
     """
 
     __slots__ = ("looking", "looks_at_events", "steps", "texts")

@@ -202,7 +202,7 @@ class Spacing:
         return over > 0.0 and (self.rate - self._came / over) * _SOON > waiting
 
     def _grow(self, seconds: float) -> None:
-        """Let the pace grow by what `seconds` seconds of use allow."""
+        """Let the pace grow, after it has been in use for another `seconds` seconds."""
         self._used += seconds
         proven = self._proven * (1.0 - _CUT / self._sure)
         if not self._stays and (not proven or self.rate < proven):  # nothing says that the upstream takes no more

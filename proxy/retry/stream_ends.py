@@ -117,8 +117,9 @@ _prepared: list[tuple[Sequence[StreamEnds], list[_Mark], tuple[bytes, ...], tupl
 
 
 def _marks_of(packs: Sequence[StreamEnds]) -> tuple[list[_Mark], tuple[bytes, ...], tuple[bytes, ...]]:
-    """The marks of the events that end a stream of these packs; texts, and names of JSON members with their quotes.
-    Each such event contains one of the texts, or one of the members, which is not null.
+    """Return the marks of the events that end a stream of these packs, and what to look for before an event is parsed:
+    texts, and names of JSON members with their quotes. Each such event contains one of the texts, or has one of the
+    members with a value that is not null.
     """
     for known, marks, texts, members in _prepared:
         if known == packs:  # quick: nearly always the same objects

@@ -6,8 +6,8 @@ with those that were sent next, under the limit. Later, each time that clearly f
 before, the latest attempts are compared with those of the last comparison.
 
 A limit often begins with refusals that came together by chance, so the share of refusals before it is known poorly. If
-answers were slow, and are as slow at half the load, the load is no reason for that, and few refusals tell as much as
-many.
+answers were slow, and are as slow at half the load, the load is not the reason; then a small share of refusals under
+the limit counts like a large one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The probe of a lane's outage that the workers of one machine share: whose attempt it is, and whether that worker
 still exists.
 
-Processes are told apart by a number made of their id and of the time at which they started: the system gives the id of
-a process that has ended to another one, and a probe of the first would never be lost.
+A process's number is made of its id and of the time at which it started. The id alone would not do: the system gives it
+to another process after the first has ended, and then the first one's probe would never count as lost.
 """
 
 from __future__ import annotations
