@@ -25,9 +25,9 @@ _SUCCESS_CLASS = Class.SUCCESS
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
     """Return the record of a call that is over, with the fields that describe its request and the answer that the app
-    got (`delivery`). Its course is that of a call whose only attempt was sent at once and succeeded; the caller sets
-    another, the size of the request's body, and the two fields that name the endpoint and the protocol of the last
-    attempt. `started`, `ended`: seconds.
+    got (`delivery`). Its fields about attempts are those of a call whose only attempt was sent at once and succeeded;
+    for any other call the caller of this function sets them. The caller also sets the size of the request's body, and
+    the endpoint and the protocol of the last attempt. `started`, `ended`: seconds.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long

@@ -1,10 +1,10 @@
 """A virtual clock. Time moves only from one event to the next, so ten minutes cost only what their events cost.
 
-Events of the same instant happen in this order, whatever order they were scheduled in: the upstream's ends, alarms,
-calls that begin, deadlines. So an answer exactly at the deadline counts, and a wait that ends exactly then is begun
-(contract, section 8). Events of one rank happen in the order in which they were scheduled, which makes every run of the
-same script the same. An instant is a nanosecond wide, because sums of decimal seconds differ by less: an attempt sent
-at 100 ms and answered after 200 is answered at 300.
+Events of the same instant happen in this order, whatever order they were scheduled in: ends of attempts at the
+upstream, alarms that the core has set, calls that begin, deadlines. So an answer exactly at the deadline counts, and a
+wait that ends exactly then is begun (contract, section 8). Events of one rank happen in the order in which they were
+scheduled, which makes every run of the same script the same. An instant is a nanosecond wide, because sums of decimal
+seconds differ by less: an attempt sent at 100 ms and answered after 200 is answered at 300.
 """
 
 from __future__ import annotations

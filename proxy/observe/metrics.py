@@ -92,8 +92,8 @@ class Wires:
 
 
 class Tally(dict[_Key, int]):
-    """Counts by key, 0 for a key that was never counted: `collections.Counter` in what a series needs. A series has
-    nine of them. Even without its own code, a Counter takes 1.7 times as long to make (116 ns, 69), and 24 bytes more.
+    """Counts by key, 0 for a key that was never counted: the part of `collections.Counter` that a series needs. A
+    series has nine tallies. A Counter takes 1.7 times as long to make (116 ns; a Tally 69), and 24 bytes more.
     """
 
     __slots__ = ()

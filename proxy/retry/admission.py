@@ -307,10 +307,10 @@ class Admission:
         self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
-        """The bound on how long the governor may hold the call that ends first: its name (such as "hold" or
-        "deadline"), the time at which it ends, and its length in seconds (that of the queue's bound in calls; for the
-        deadline, the seconds before it at which the bound ends, because answers take so long). `gate`: what holds the
-        call; `came`: the call has just come to the governor.
+        """Return the bound, of those on how long the governor may hold the call, that ends first: its name (such as
+        "hold" or "deadline"), the time at which it ends, and its size. The size is the bound's length in seconds; for
+        "queue" it is a number of calls, and for "deadline" the seconds before the deadline at which the bound ends,
+        since an answer takes that long. `gate`: what holds the call; `came`: the call has just come to the governor.
         """
         governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
         assert since is not None  # the governor holds the call

@@ -1,8 +1,8 @@
 """Buckets of which each of several apps spends a part (contract, section 17, "Retry tokens").
 
-Of a quota an app spends what `proxy.retry.app_parts` allows. Of a budget a retry has to be granted both by the budget
-of the app's own calls and by that of all calls. A throttle is one for all apps. `of_app` is the bucket as one app's
-calls spend it: a view with the interface of a bucket.
+There are three kinds of buckets. From a quota an app spends what `proxy.retry.app_parts` allows. With a budget a retry
+must be granted twice: by the budget of the app's own calls, and by the budget of all calls. A throttle is one for all
+apps. `of_app` returns the bucket as one app's calls spend it: a view with the interface of a bucket.
 """
 
 from __future__ import annotations

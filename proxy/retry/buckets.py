@@ -237,8 +237,8 @@ class QuotaBucket(Bucket):
         self._at = max(self._at, min(self._at + QUIET_PER_CALL, now + QUIET_MEMORY))
 
     def _note_payment(self, now: float) -> None:
-        """Note that a retry was paid, so that the quota is not full any more, which delays the refill in quiet, if the
-        quota has one.
+        """Note that a retry was paid: the quota is no longer full. If it is a quota that refills in quiet (see the
+        class), quiet cannot begin until some time after `now`.
         """
         self.rests = False
         if self._low:

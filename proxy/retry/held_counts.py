@@ -56,7 +56,7 @@ class HeldCounts:
 
     @property
     def served_rate(self) -> float:
-        """The number of attempts that are served a second."""
+        """The attempts that the upstream served a second, in the latest seconds."""
         return self.served / self._over
 
     @property

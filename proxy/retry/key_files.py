@@ -1,10 +1,11 @@
 """Credentials whose values stand in files, and change there while calls run (contract, section 16, "Key files").
 
-A file that changes is read with the configuration. A 401 may come sooner: then the file is read again, at most once a
-second, and if its value is another one than the attempt carried, the attempt is made once more with it.
+A file that has changed is read when the configuration is next looked at for changes. A 401 may come sooner: then the
+file is read at once, but at most once a second, and if its value is not the one that the attempt carried, the attempt
+is made once more with the new value.
 
-Law: a call makes such an attempt once, and only if no earlier attempt may have been carried out or was answered. A
-value that is outdated is not put aside.
+Law: a call makes such an attempt once, and only if the 401 was the first answer to the call, and no attempt of it may
+have been carried out. A credential whose file has a new value is not set aside for the 401 that its old value got.
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ class Limit:
         return was_known
 
     def _in_test(self) -> bool:
-        """Whether the attempt that was refused last was sent at once with others, so that it says nothing about the
-        limit.
+        """Whether the attempt that was refused last was one of a batch that was sent to test whether refusals are
+        chance (`delays_by_chance`), so that its refusal says nothing about the limit.
         """
         return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
 

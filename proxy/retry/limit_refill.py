@@ -1,11 +1,11 @@
-"""How a limit comes back of which answers say what is left (contract, section 16, "Ahead").
+"""How an upstream's limit refills, if its answers say how much of it is left (contract, section 16, "Ahead").
 
 Theory of the refill. Some providers refill a limit continuously, others at the end of a window. If answers name the
 window, the limit is taken to refill evenly over it (contract). If they name only the time until the limit is full, that
 time tells which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
-depend on it. So two reports whose used amounts differ by half tell the rate. A reset that stays while attempts are sent
-is the end of a fixed window. One that is put off by attempts, or at which only a part comes back, is that of a sliding
-window: then each attempt's price comes back when it is older than the window.
+depend on it. So two reports tell the rate, if the amount used in one is at least 1.5 times that in the other. A reset
+that stays while attempts are sent is the end of a fixed window. One that is put off by attempts, or at which only a
+part comes back, is that of a sliding window: then each attempt's price comes back when it is older than the window.
 
 Theory of the reset. From its reset on, a limit counts as full, less what was sent since and what others had used when
 the last window ended, until an answer reports more: otherwise all waiting calls would be sent before the first answer

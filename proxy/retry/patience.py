@@ -2,6 +2,8 @@
 
 Contract, section 14: "where apps left while they were held (three in the last ten minutes, for each route), no call of
 that route is held for longer than three quarters of the shortest time that one of them waited; below 250 ms none is".
+So a route's calls are bounded once three of its apps have left within ten minutes; and if three quarters of the
+shortest wait are less than 250 ms, no call of the route is held at all.
 """
 
 from __future__ import annotations

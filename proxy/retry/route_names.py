@@ -29,8 +29,9 @@ class RouteNames:
         self.has_path = has_path
 
     def lost_path(self) -> bytes:
-        """The group of callers for an outage of one path: those of the same route, method and path, of which only the
-        first two segments count. It is `lost` if no outage can concern the path alone.
+        """The name of the group of callers that an outage of one path holds: the calls of the same route and method
+        whose paths have the same first two segments. If no outage can concern a path alone, the name is that of the
+        group of the whole route and method (`lost`).
         """
         return group_of(self.timed) if self.has_path else self.lost
 

@@ -261,7 +261,9 @@ def ruleset(classify: Classify) -> Ruleset:
 
 
 class SingleRule:
-    """A rule that is matched by itself, whatever parts it has, not in a group."""
+    """A rule of a classification that is matched by itself, whatever parts it has (status, headers, body, fault). The
+    alternative is a RuleGroup: neighbouring rules with the same class, matched together.
+    """
 
     __slots__ = ("_needs_body", "looks_into_success", "rule")
 

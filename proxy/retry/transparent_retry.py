@@ -60,9 +60,10 @@ AVAILABLE, PROCESSED, USED = map(TransparentRetry, ("available", "processed", "u
 
 
 def _is_turned_away(call: CallState, flight: Flight, fault: Fault, now: float) -> bool:
-    """Whether the attempt could not connect, and was a probe that is not sent again at once: that of an outage that
-    turns other calls away, or that of one endpoint among several, if the others would not be sent the call either.
-    Sent again, it would go to an endpoint that is out without being that one's probe.
+    """Whether an attempt that could not connect may not be sent again at once, because it was a probe. Two kinds of
+    probes are meant: the probe of an outage that turns other calls away, and the probe of one endpoint among several
+    when no other endpoint may be sent the call. Such an attempt, sent again, would reach an endpoint that is out, and
+    would not be the probe that the endpoint is allowed.
     """
     if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
         return False

@@ -107,8 +107,8 @@ class WeatherWatch:
         return [lane for lane, known in self._known.items() if min(known.limit_since, known.outage_since) < _NEVER]
 
     def look(self, lane: Lane, number: int, now: float) -> None:
-        """Report the beginning or the end of a limit or an outage of this lane, if it has not been reported. `number`:
-        that of the attempt which ended last.
+        """Report to the observers that a limit or an outage of this lane (of one endpoint, for one group of callers)
+        began or ended, if that has not been reported. `number`: the number of the attempt that ended last.
         """
         known, limit, outage = self._known.get(lane), limit_of(lane), lane.outage
         is_out = outage.since < _NEVER

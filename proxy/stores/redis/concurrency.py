@@ -169,8 +169,9 @@ class PlaceLease(RedisBucket):
         return hold_pause(SPACED, self.store.crowd)
 
     def _next(self, at: float) -> float:
-        """The time at which the next message may be sent: `at`, or later if MOST were sent within the last second, or
-        in a large fleet one within the last pause.
+        """The time at which the next message may be sent: `at`, or later if MOST messages were sent within the last
+        second. In a fleet so large that `_pause` is longer than SPACED, a message is sent no sooner than `_pause` after
+        the one before.
         """
         pause = self._pause
         if pause > SPACED:

@@ -515,8 +515,8 @@ def exclusive(method: M) -> M:
 
 
 def reading(method: M) -> M:
-    """Decorate a method, as `exclusive` does, to run on the current state in `self.record`, without publishing a
-    change.
+    """Decorate a method that only reads: the current state is loaded from `self.record` before it runs, and no change
+    is published after it. A method that changes the state is decorated by `exclusive`.
     """
 
     def run(self: Any, *arguments: Any) -> Any:

@@ -94,5 +94,5 @@ class Credit:
             self._outbox.put(frames.window_update(0, owed))
 
     def close(self) -> None:
-        """Send no more of it for the connection, which is over."""
+        """Give the peer no more credit (no WINDOW_UPDATE is sent any more): the connection is over."""
         self._closed = True
