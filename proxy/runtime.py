@@ -124,6 +124,7 @@ def data_path(
         share=share,
     )
     made.recent, made.log = recent, log
+    observers.soon = made.context.watch.at_tick
     return made
 
 

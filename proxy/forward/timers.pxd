@@ -1,4 +1,9 @@
+cimport cython
+
 from proxy.transport.clock cimport monotonic
+
+
+cdef double _NEVER
 
 
 cdef class Alarm:
@@ -12,6 +17,10 @@ cdef class Alarm:
     cpdef stop(self)
 
 
+@cython.locals(due=double, passed=double)
+cdef double _until(double at, double now) except -1
+
+
 cdef class Watch:
     cdef public object _loop
     cdef public object _timer
@@ -19,6 +28,7 @@ cdef class Watch:
     cdef public set busy
     cdef public dict alarms
     cdef public dict _glanced
+    cdef public list _waiting
 
     cpdef enter(self, connection, double now)
     cpdef sooner(self, call)

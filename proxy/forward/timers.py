@@ -28,9 +28,8 @@ _CONTEXT = copy_context()
 
 
 class Alarm:
-    """A timer that calls `ring(owner, now)` once, at `at` (seconds of `transport.clock`) and never sooner: the loop's
-    clock has whole milliseconds, and may be early by one. `ring` is a function that gets its `owner`: a method of the
-    owner would be one more object for each call that waits.
+    """A timer that calls `ring(owner, now)` once, at `at` (seconds of `transport.clock`) and never sooner. `ring` is a
+    function that gets its `owner`: a method of the owner would be one more object for each call that waits.
     """
 
     __slots__ = ("_handle", "_loop", "_owner", "_ring", "at")
@@ -50,13 +49,13 @@ class Alarm:
         """Set the alarm to this time, instead of the one set before. An alarm that is due already is left as it is if
         the new time is past too: set again in each turn of the loop, it would never ring.
         """
-        wait = at - monotonic()
+        now = monotonic()
         if self._handle is not None:
-            if wait <= 0 and self.at <= at:
+            if at <= now and self.at <= at:
                 return
             self._handle.cancel()
         self.at = at
-        self._handle = self._loop.call_later(max(0.0, wait), self, context=_CONTEXT)
+        self._handle = self._loop.call_later(_until(at, now), self, context=_CONTEXT)
 
     def stop(self) -> None:
         """Cancel the alarm."""
@@ -71,11 +70,24 @@ class Alarm:
         """
         now = monotonic()
         if now < self.at:
-            self._handle = self._loop.call_later(0.001, self, context=_CONTEXT)
+            self._handle = self._loop.call_later(_until(self.at, now), self, context=_CONTEXT)
             return
         self._handle = None
         self.at = _NEVER
         self._ring(self._owner, now)
+
+
+def _until(at: float, now: float) -> float:
+    """Seconds from `now` after which uvloop's timer has reached `at`; 0 if that is past. It counts whole milliseconds
+    of this clock, those before `now` included: a timer of the time between would go off before `at` in half of all
+    cases, and one has to be set again.
+    """
+    if at <= now:
+        return 0.0
+    if at == _NEVER:
+        return at
+    due, passed = -(-at * 1000.0 // 1.0), now * 1000.0 // 1.0  # rounded up, and down
+    return (due - passed) / 1000.0
 
 
 class Timed(Protocol):
@@ -112,7 +124,7 @@ class Watch:
     `alarms`: the alarms of calls that have one.
     """
 
-    __slots__ = ("_glanced", "_loop", "_timer", "alarms", "busy", "next_tick")
+    __slots__ = ("_glanced", "_loop", "_timer", "_waiting", "alarms", "busy", "next_tick")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -121,6 +133,7 @@ class Watch:
         self.busy: set[Busy] = set()
         self.alarms: dict[Timed, Alarm] = {}
         self._glanced: dict[Busy, None] = {}
+        self._waiting: list[Callable[[], None]] = []
 
     def enter(self, connection: Busy, now: float) -> None:
         """Watch the calls of this connection from now on."""
@@ -128,6 +141,15 @@ class Watch:
         self.busy.add(connection)
         if self._timer is None:
             self.next_tick = now + TICK
+            self._timer = self._loop.call_later(TICK, self._tick)
+
+    def at_tick(self, function: Callable[[], None]) -> None:
+        """Call this function once, at the next check: within TICK seconds, whether calls are in progress or not. What
+        may wait so long needs no timer of its own.
+        """
+        self._waiting.append(function)
+        if self._timer is None:
+            self.next_tick = monotonic() + TICK
             self._timer = self._loop.call_later(TICK, self._tick)
 
     def sooner(self, call: Timed) -> None:
@@ -164,6 +186,12 @@ class Watch:
         now = monotonic()
         self.next_tick = now + TICK
         horizon = self.next_tick + TICK  # the timer may come a little late
+        waiting, self._waiting = self._waiting, []
+        for function in waiting:
+            try:
+                function()
+            except Exception as error:
+                self._report(error)
         resting: list[Busy] = []
         due: list[Timed] = []
         for connection in self.busy:
@@ -201,7 +229,7 @@ class Watch:
             self._alarm(call)
 
     def _report(self, error: Exception) -> None:
-        """Log a defect of one connection or call, which must not keep the others from being checked."""
+        """Log a defect of one connection, call or function, which must not keep the others from their turn."""
         self._loop.call_exception_handler({"message": "a look at calls in progress failed", "exception": error})
 
     def _alarm(self, call: Timed) -> None:

@@ -11,6 +11,7 @@ cdef class Observers(Observer):
     cdef public object recent
     cdef public AccessLog log
     cdef public object _later
+    cdef public object soon
     cdef public object _notify
     cdef public object _reported
     cdef public bint _set

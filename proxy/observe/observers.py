@@ -9,6 +9,7 @@ is closed, everything gathered is passed on, in order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from proxy.observe.access_log import AccessLog
 from proxy.observe.call_record import CallRecord, Observer
@@ -16,7 +17,8 @@ from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.policy import Policy
 
-#: The number of calls that are passed on at once, and the seconds after which they are passed on in any case.
+#: The number of calls that are passed on at once, and the seconds after which they are passed on in any case, by a
+#: timer of the observers' own.
 BATCH, GATHER = 64, 0.02
 #: Errors in streams that are reported within a second.
 MOST = 100
@@ -28,7 +30,8 @@ class Observers(Observer):
     """An observer that passes calls on to the metrics, the last calls and the log (None: no log).
 
     `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `notify(event, lines,
-    **facts)` takes notices (`proxy.observe.notices`).
+    **facts)` takes notices (`proxy.observe.notices`). `soon`: calls a function within a moment, by a timer of its own
+    unless it is set to one that goes off anyway; None if nothing is gathered.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Observers(Observer):
         self.recent = recent
         self.log = log
         self._later = later
+        self.soon: Callable[[Callable[[], None]], object] | None = None if later is None else partial(later, GATHER)
         self._notify = notify
         self._set = False
         self._reported = 0
@@ -55,11 +59,11 @@ class Observers(Observer):
         """Gather the record of a call that is over, to be passed on with others."""
         gathered = self._gathered
         gathered.append(call)
-        if len(gathered) >= BATCH or self._later is None:
+        if len(gathered) >= BATCH or self.soon is None:
             self.catch_up()
         elif not self._set:
             self._set = True
-            self._later(GATHER, self._in_time)
+            self.soon(self._in_time)
 
     def app_repeated(self, policy: Policy) -> None:
         """Count a call in which an app seems to repeat a call that redrive gave up; after REPEATS such calls of an

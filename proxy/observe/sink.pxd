@@ -16,6 +16,7 @@ cdef class LineSink:
     cdef public bint _within
     cdef public object _own
     cdef public object _poll
+    cdef public bint _may_block
     cdef public Py_ssize_t _chunk
     cdef public object _put
 

@@ -107,13 +107,14 @@ class LineSink:
         self._within = False  # the last line that was written is not whole
         self._own: socket.socket | io.FileIO | None = None
         self._poll = select.poll()
+        self._may_block = False
         try:
             mode = os.fstat(descriptor).st_mode
         except OSError:  # we were begun without one
             self._broken = True
             return
         self._chunk = _FILE_CHUNK if stat.S_ISREG(mode) else _CHUNK
-        self._put, self._own = _writer(descriptor, mode)
+        self._put, self._own, self._may_block = _writer(descriptor, mode)
         self._poll.register(descriptor, select.POLLOUT)
 
     def add(self, lines: str) -> None:
@@ -201,7 +202,7 @@ class LineSink:
         written, or dropped because they never can be.
         """
         rest, sent = self._rest, 0
-        while sent < len(rest) and self._poll.poll(0):
+        while sent < len(rest) and (not self._may_block or self._poll.poll(0)):
             try:
                 if not sent and len(rest) <= self._chunk:  # nearly always
                     sent = self._put(rest)
@@ -225,7 +226,10 @@ class LineSink:
             self._within = rest[sent - 1] != _LINE_END
         if self._has_turn and not self._within:  # else no other writer may write before the line is whole
             self._give_turn()
-        del rest[:sent]
+        if sent == len(rest):
+            rest.clear()
+        else:
+            del rest[:sent]
         if self._is_in_trouble and not rest and not self._broken:
             self._report("")
         return not rest
@@ -241,9 +245,10 @@ class LineSink:
         return self._rest.rfind(b"\n", sent, end) + 1 or end
 
 
-def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], socket.socket | io.FileIO | None]:
-    """The function that writes to a descriptor without waiting, and the object that has to be closed afterwards (None
-    for none). `mode`: the descriptor's, by `fstat`.
+def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], socket.socket | io.FileIO | None, bool]:
+    """The function that writes to a descriptor without waiting, the object that has to be closed afterwards (None for
+    none), and whether the function might block all the same where the descriptor is not ready. `mode`: the
+    descriptor's, by `fstat`.
 
     A pipe or a terminal is opened once more: whether writing blocks is a property of the open file, which other
     processes share (a shell, the process at the other end of `2>&1`). A regular file has room or has none, and never
@@ -251,12 +256,12 @@ def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], soc
     """
     if stat.S_ISSOCK(mode):
         sock = socket.socket(fileno=os.dup(descriptor))
-        return lambda data: sock.send(data, socket.MSG_DONTWAIT), sock
+        return lambda data: sock.send(data, socket.MSG_DONTWAIT), sock, False
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_NONBLOCK | os.O_NOCTTY
         try:
             own = io.FileIO(os.open(f"/proc/self/fd/{descriptor}", flags), "w")
         except OSError:  # another user's, or no such folder here
-            return partial(os.write, descriptor), None
-        return partial(os.write, own.fileno()), own
-    return partial(os.write, descriptor), None
+            return partial(os.write, descriptor), None, True
+        return partial(os.write, own.fileno()), own, False
+    return partial(os.write, descriptor), None, not stat.S_ISREG(mode)

@@ -109,3 +109,35 @@ async def test_an_alarm_that_is_due_may_be_set_to_a_later_time() -> None:
         while not rung:  # noqa: ASYNC110  a state
             await asyncio.sleep(0)
     assert rung[0] >= later
+
+
+async def test_a_function_is_called_at_the_next_check_though_no_call_is_in_progress_and_another_fails() -> None:
+    watch, reported = watched()
+    done = asyncio.Event()
+
+    def breaks() -> None:
+        raise ValueError("a defect")
+
+    watch.at_tick(breaks)
+    watch.at_tick(done.set)
+    assert not done.is_set()
+    async with asyncio.timeout(30):
+        await done.wait()
+    assert [str(each) for each in reported] == ["a defect"]
+    done.clear()
+    watch.at_tick(done.set)  # the checks ended: they begin again
+    async with asyncio.timeout(30):
+        await done.wait()
+    watch.stop()
+
+
+async def test_an_alarm_rings_once_for_times_between_the_milliseconds_of_the_loop() -> None:
+    rung: list[float] = []
+    loop = asyncio.get_running_loop()
+    times = [monotonic() + 0.0101 + 0.00037 * number for number in range(20)]
+    alarms = [Alarm(loop, list.append, rung, at) for at in times]
+    async with asyncio.timeout(30):
+        while len(rung) < len(times):  # noqa: ASYNC110  a state
+            await asyncio.sleep(0)
+    assert all(now >= at for now, at in zip(sorted(rung), times, strict=True))
+    assert all(alarm.at == NEVER for alarm in alarms)
