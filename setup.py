@@ -162,6 +162,23 @@ BASES = "proxy.retry.value_bases"
 #: whose code is in a `.py`.)
 ACYCLIC = ["proxy.observe.call_record", "proxy.retry.attempt_record"]
 
+#: Modules there whose classes keep up to KEPT of their objects, once given up, for the next ones: each retry makes and
+#: gives up all of them, and memory from Python's allocator takes three times as many instructions. Classes with a base
+#: class of their own can't do so.
+BRIEF = [
+    "proxy.forward.sending",
+    "proxy.forward.timers",
+    "proxy.observe.call_record",
+    "proxy.retry.attempt_record",
+    "proxy.retry.call_state",
+    "proxy.retry.facts",
+    "proxy.retry.machine",
+    "proxy.retry.next_attempt",
+    "proxy.retry.payment",
+    "proxy.retry.states",
+]
+KEPT = 8
+
 #: What Cython puts into every module, once for all: it is a fifth of their size, and so of the memory they take.
 SHARED = "proxy._compiled"
 
@@ -197,19 +214,22 @@ def extension(module: str) -> Extension:
     return Extension(module, [source], extra_compile_args=FLAGS, extra_link_args=SANITIZE)
 
 
-def generated(modules: Iterable[str], *, pickled: bool, acyclic: bool = False) -> list[Extension]:
+def generated(modules: Iterable[str], *, pickled: bool, acyclic: bool = False, kept: int = 0) -> list[Extension]:
     """Extensions whose C is there, with code to pickle what their classes make or without it: a tenth of all.
-    `acyclic`: what their classes make is not collected.
+    `acyclic`: what their classes make is not collected; `kept`: how many of a class's objects it keeps for the next.
     """
     from Cython.Build import cythonize
+    from Cython.Compiler import Errors
     from Cython.Compiler.Options import get_directive_defaults
 
-    get_directive_defaults()["no_gc"] = False  # else it is known to classes alone, whose decorators are in no `.py`
+    Errors.LEVEL = 2 if kept else 1  # without it, that classes with a base class keep none is said of each
+    # Else they are known to classes alone, whose decorators are in no `.py`.
+    get_directive_defaults().update(no_gc=False, freelist=0)
     return list(
         cythonize(
             [extension(module) for module in modules],
             build_dir="build/cython",
-            compiler_directives=DIRECTIVES | {"auto_pickle": pickled, "no_gc": acyclic},
+            compiler_directives=DIRECTIVES | {"auto_pickle": pickled, "no_gc": acyclic, "freelist": kept},
             nthreads=os.cpu_count() or 1,
             quiet=True,
             shared_utility_qualified_name=SHARED,
@@ -249,13 +269,14 @@ def compiled() -> list[Extension]:
     if os.environ.get("REDRIVE_PURE", "0") not in ("", "0"):
         return []
     pickled = [module for module in MODULES if module.startswith(PICKLED) and module != BASES]
-    plain = [module for module in [SHARED, *MODULES] if module not in pickled]
-    collected = [module for module in pickled if module not in ACYCLIC]
-    parts = [
-        *generated(plain, pickled=False),
-        *generated(collected, pickled=True),
-        *generated(ACYCLIC, pickled=True, acyclic=True),
-    ]
+    parts = []
+    for kept in (0, KEPT):
+        of_these = [module for module in [SHARED, *MODULES] if (module in BRIEF) == bool(kept)]
+        plain = [module for module in of_these if module not in pickled]
+        collected = [module for module in of_these if module in pickled and module not in ACYCLIC]
+        parts += generated(plain, pickled=False, kept=kept)
+        parts += generated(collected, pickled=True, kept=kept)
+        parts += generated([module for module in ACYCLIC if module in of_these], pickled=True, acyclic=True, kept=kept)
     return [one_library(parts, Path("build/cython"))]
 
 
