@@ -8,6 +8,9 @@ from proxy.transport.streams cimport Listener
 from proxy.wire.http1.response cimport ResponseHead as Answer
 
 
+cdef list _NOT_TELLING
+
+
 cdef class Attempt
 
 
@@ -59,3 +62,6 @@ cdef class Attempt(Listener):
     cdef _take_end(self, trailers)
     cpdef bytes take(self)
     cpdef drop(self)
+
+
+cdef bint _tells_nothing(dict specials) except -1

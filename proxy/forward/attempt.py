@@ -31,6 +31,9 @@ HELD = 64 * 1024
 
 #: The fields for which an answer is looked at more closely: those of pushbacks and of logins (NTLM, Negotiate).
 _TELLING = frozenset(name.encode() for name in (*PUSHBACK_FIELDS, "www-authenticate", "proxy-authenticate"))
+#: The fields that the proxy acts on (`specials`) of the two latest heads that had none of these, mostly a failure's and
+#: a success's. A connection returns the same head as long as the same bytes come.
+_NOT_TELLING: list[dict[bytes, bytes]] = [{}, {}]
 
 
 class State(Enum):
@@ -222,7 +225,7 @@ class Attempt(Listener):
             if data:
                 self.kept = [data]
                 self.kept_size = len(data)
-            says_nothing = trailers is None and _TELLING.isdisjoint(head.specials)
+            says_nothing = trailers is None and _tells_nothing(head.specials)
             reply = Reply(head.status, head, end and not data, trailers, says_nothing, None, self.sent_at is None)
             reply.whole = end
             owner.answered(self, reply, stream)
@@ -378,3 +381,12 @@ class Attempt(Listener):
 
     def _peeked(self) -> None:
         self.owner.peeked(self, b"".join(self.kept or ())[: self.limit])
+
+
+def _tells_nothing(specials: dict[bytes, bytes]) -> bool:
+    """Whether none of a head's fields that the proxy acts on has it looked at more closely; if so, it is remembered."""
+    if specials is not _NOT_TELLING[0] and specials is not _NOT_TELLING[1]:
+        if not _TELLING.isdisjoint(specials):
+            return False
+        _NOT_TELLING[0], _NOT_TELLING[1] = _NOT_TELLING[1], specials
+    return True

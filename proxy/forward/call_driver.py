@@ -297,6 +297,10 @@ class CallDriver(AttemptOwner):
                 _launch(self, action, now)
             elif kind is Deliver:
                 _deliver(self, action, now)
+            elif kind is WakeAt:
+                _wake_at(self, action, now)
+            elif kind is Hold:
+                _hold(self, action, now)
             elif kind is Finish:
                 self.finish(action.outcome, now)
             else:
@@ -602,8 +606,6 @@ def _fall_back(driver: CallDriver, action: FallBack, now: float) -> None:
 
 #: How each action that `CallDriver.carry_out` does not name is carried out, by its type.
 _CARRIED_OUT: dict[type[Action], Callable[[CallDriver, Any, float], None]] = {
-    WakeAt: _wake_at,
-    Hold: _hold,
     Discard: _drop,
     Cancel: _drop,
     Peek: _peek,

@@ -32,6 +32,9 @@ _ASKS_TO_WAIT = (429, 503)
 #: The most digits of a Retry-After in seconds; a longer number never ends, and is forwarded as it came.
 _MOST_DIGITS = 18
 _NO_NAMES: frozenset[bytes] = frozenset()
+#: How first attempts ended, as `details=` has it, by status or word; and for how many of these it is kept.
+_FIRST_ENDED: dict[str | int, str] = {}
+_MOST_ENDS = 256
 #: Names for members of enumerations: see `proxy.retry.facts`.
 _SUCCESS, _OVERLOADED, _ATTEMPTS_EXHAUSTED = Outcome.SUCCESS, Outcome.OVERLOADED, Outcome.ATTEMPTS_EXHAUSTED
 _COOLING = Outcome.COOLING
@@ -210,7 +213,10 @@ def forwarded_changes(
             forbidden: tuple[tuple[str, str], ...] = ()
             if gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
                 forbidden = _retries_forbidden(policy, head, grpc)
-            return _failure_changes(via, head.version, attempts, outcome, head.status, _details(call, head), forbidden)
+            detail, latest, version, status = _details(call, head), _LATEST_FAILURE, head.version, head.status
+            if not latest.is_of(via, version, attempts, outcome, status, detail, forbidden):
+                latest.set_to(via, version, attempts, outcome, status, detail, forbidden)
+            return latest.changes
     end = CallEnd(outcome, attempts, grpc, head.status, detail=_details(call, head), held=held)
     end.cooling, end.named = call.kept_off if outcome is _COOLING else (0.0, 0.0)
     end.no_place = call.found_no_place
@@ -288,12 +294,20 @@ def _details(call: CallState, head: ResponseHead) -> str:
     return f"{text}, {call.policy.upstream} attempt {state.attempt}: {head.status}"
 
 
-@lru_cache(maxsize=256)
 def _ended(upstream: str, attempt: int, end: str | int) -> str:
     """Return how an attempt ended (`end`: its status, or a word) as `details=` has it: `attempt 2: 503`, or `llm
     attempt 2: 503` with its upstream's name if the call went over several upstreams.
     """
-    return f"{upstream} attempt {attempt}: {end}" if upstream else f"attempt {attempt}: {end}"
+    if upstream:
+        return f"{upstream} attempt {attempt}: {end}"
+    if attempt > 1:
+        return f"attempt {attempt}: {end}"
+    text = _FIRST_ENDED.get(end)
+    if text is None:
+        text = f"attempt 1: {end}"
+        if len(_FIRST_ENDED) < _MOST_ENDS:
+            _FIRST_ENDED[end] = text
+    return text
 
 
 def _end(record: AttemptRecord) -> str | int:
@@ -398,13 +412,82 @@ def plain_lines(name: str, version: str, count: int) -> bytes:
     return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
 
 
-@lru_cache(maxsize=256)
+class LatestRequest:
+    """The lines that `request_lines` made last, and its arguments: mostly it is asked for them again."""
+
+    __slots__ = ("count", "lines", "name", "version", "via")
+
+    def __init__(self) -> None:
+        self.count, self.lines, self.name, self.version, self.via = 0, b"", "", "", False
+
+
+_LATEST_REQUEST = LatestRequest()
+
+
 def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
     """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, which is `count`, and
     the line that detects loops: Via, or its substitute if `via` is false. `name`: the proxy's; `version`: that of HTTP
     in which the request came.
     """
-    return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
+    latest = _LATEST_REQUEST
+    if latest.count != count or latest.name is not name or latest.version is not version or latest.via != via:
+        latest.lines = b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
+        latest.count, latest.name, latest.version, latest.via = count, name, version, via
+    return latest.lines
+
+
+class LatestFailure:
+    """The `changes` that `_failure_changes` made last, and its arguments: mostly it is asked for them again."""
+
+    __slots__ = ("attempts", "changes", "detail", "forbidden", "name", "outcome", "status", "version")
+
+    def __init__(self) -> None:
+        self.name = self.version = self.detail = ""
+        self.attempts = self.status = 0
+        self.outcome: Outcome | None = None
+        self.forbidden: tuple[tuple[str, str], ...] = ()
+        self.changes: tuple[frozenset[bytes], bytes] = (_NO_NAMES, b"")
+
+    def is_of(
+        self,
+        name: str,
+        version: str,
+        attempts: int,
+        outcome: Outcome,
+        status: int,
+        detail: str,
+        forbidden: tuple[tuple[str, str], ...],
+    ) -> bool:
+        """Whether the changes are those of these arguments. Texts are compared by identity: an equal one that is not
+        the same only costs a search.
+        """
+        return (
+            self.detail is detail
+            and self.outcome is outcome
+            and self.status == status
+            and self.attempts == attempts
+            and self.name is name
+            and self.version is version
+            and self.forbidden is forbidden
+        )
+
+    def set_to(
+        self,
+        name: str,
+        version: str,
+        attempts: int,
+        outcome: Outcome,
+        status: int,
+        detail: str,
+        forbidden: tuple[tuple[str, str], ...],
+    ) -> None:
+        """Keep the changes of these arguments."""
+        self.changes = _failure_changes(name, version, attempts, outcome, status, detail, forbidden)
+        self.name, self.version, self.attempts, self.outcome = name, version, attempts, outcome
+        self.status, self.detail, self.forbidden = status, detail, forbidden
+
+
+_LATEST_FAILURE = LatestFailure()
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,7 @@
 cimport cython
 
 from proxy.forward.edits cimport Edits, edits_of
+from proxy.forward.headers cimport request_lines
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.value_bases cimport PolicyBase

@@ -3,13 +3,16 @@ cimport cython
 from proxy.forward.attempt cimport Attempt, AttemptOwner
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
+from proxy.forward.streams cimport ConnectionStream
 from proxy.observe.call_record cimport CallRecord
 from proxy.retry.actions cimport Launch
 from proxy.retry.machine cimport Call as Decider
 from proxy.transport.clock cimport monotonic
+from proxy.transport.connection cimport Connection
 from proxy.transport.direct_dial cimport DirectDial
 from proxy.transport.origins cimport Destination, Origin
 from proxy.transport.replay_buffer cimport Replay
+from proxy.wire.head cimport PreparedRequest
 
 
 cdef class AttemptDial(DirectDial):
@@ -38,9 +41,9 @@ cdef class Sender:
 
     @cython.locals(destination=Destination, attempt=Attempt, dial=AttemptDial)
     cpdef Attempt launch(self, AttemptOwner owner, Launch action, double now)
-    @cython.locals(origin=Origin)
+    @cython.locals(origin=Origin, direct=ConnectionStream)
     cpdef resting(self, Attempt attempt, double now)
-    @cython.locals(replay=Replay, body=bytes, end=bint)
+    @cython.locals(replay=Replay, body=bytes, end=bint, connection=Connection, prepared=PreparedRequest)
     cpdef begin(self, Attempt attempt, stream, double now)
     cpdef own_fields(self, Attempt attempt)
     cpdef avoid(self, Attempt attempt, bint origin)

@@ -14,13 +14,14 @@ from proxy.forward.context import Context
 from proxy.forward.headers import wants_key
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import CONDITIONS, Resumer
-from proxy.forward.streams import AppStream
+from proxy.forward.streams import AppStream, ConnectionStream
 from proxy.observe.call_record import CallRecord
 from proxy.retry.actions import Launch
 from proxy.retry.facts import IDEMPOTENT_METHODS
 from proxy.retry.machine import Call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
+from proxy.transport.connection import Connection
 from proxy.transport.direct_dial import DirectDial
 from proxy.transport.origins import Origin
 from proxy.transport.pool import Pool
@@ -177,8 +178,10 @@ class Sender:
         """Return a stream on an open connection to the origin of this attempt: the app connection's own (NTLM,
         Negotiate), or a pooled one; None if none is available.
         """
-        origin = attempt.origin
-        stream = self._app.pinned(origin) if self._app.has_pinned and not self._elsewhere else None
+        origin, app, stream = attempt.origin, self._app, None
+        direct = app if isinstance(app, ConnectionStream) else None
+        if (app.has_pinned if direct is None else direct.has_pinned) and not self._elsewhere:
+            stream = app.pinned(origin)
         if stream is None:
             not_on = self._connections(attempt) if origin.way.http2 else ()
             idempotent = self.plan.request.method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
@@ -199,11 +202,16 @@ class Sender:
     def begin(self, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
         """Send this attempt's request on `stream`, with as much of its body as has come."""
         attempt.stream = stream  # set first: dropping the attempt must release it even if writing fails
-        self.call.sent(attempt.number, attempt.origin.label, HTTP1 if stream.shared is None else HTTP2, now)
+        connection = stream if isinstance(stream, Connection) else None  # which serves HTTP/1, one request at a time
+        protocol = HTTP1 if connection is not None or stream.shared is None else HTTP2
+        self.call.sent(attempt.number, attempt.origin.label, protocol, now)
         prepared, replay = self._request_for(attempt, stream, now), self.replay
         attempt.replay = replay
         if replay is None:
-            stream.send(attempt, prepared, b"", True, None)
+            if connection is not None:
+                connection.send(attempt, prepared, b"", True, None)
+            else:
+                stream.send(attempt, prepared, b"", True, None)
             attempt.sent_at = now
             return
         body = replay.read(0)

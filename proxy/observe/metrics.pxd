@@ -66,7 +66,8 @@ cdef Py_ssize_t _slot(double seconds) except -1
 cdef _count_app(Series series, CallRecord call)
 @cython.locals(own=Series)
 cdef Series _of_app(Series series, str app)
-@cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long, decision=object, what=object)
+@cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long, decision=object, what=object,
+               over=double, waited=double)
 cdef _count_history(Series series, CallRecord call, records, bint is_over=*)
 cdef _count_first_byte(Series series, AttemptRecord record)
 @cython.locals(other=AttemptRecord)

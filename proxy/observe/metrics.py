@@ -394,7 +394,8 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
         if record.first_byte is not None:
             _count_first_byte(series, record)
         if record.ended is not None:
-            series.attempt_seconds.add(record.ended - record.started)
+            over = record.ended
+            series.attempt_seconds.add(over - record.started)
         if record.attempt > 1:
             if before and record.attempt == before + 1:
                 reason = "fallback"
@@ -403,7 +404,8 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
             _count(series, record, reason)
         last, reason, ended = record, what, ended + 1
         if record.delay is not None and decision == "retried":
-            series.backoff_seconds += record.delay
+            waited = record.delay
+            series.backoff_seconds += waited
     course = call.course
     if is_over and course.attempts and last is not None:
         refused = course.outcome is _NOT_RETRYABLE and last.cls is not None and last.cls.retryable

@@ -11,7 +11,7 @@ from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.payment cimport Payment
 from proxy.retry.refusals cimport why_not
 from proxy.retry.states cimport Flight, Next
-from proxy.retry.value_bases cimport FaultBase, PolicyBase, VerdictBase
+from proxy.retry.value_bases cimport FaultBase, PolicyBase, StrategyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -23,6 +23,7 @@ cdef class Sequential(WaitSeries):
     cdef public double due
     cdef public object plugin
 
+    cpdef start(self, StrategyBase strategy, rng)
     @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double)
     cpdef after_failure(self, CallState call, Failure failure, double now, bint disabled)
 
@@ -43,6 +44,7 @@ cdef class SequentialFlow:
     cpdef tuple due(self, CallState call, Next planned, double now)
     cpdef tuple granted_early(self, CallState call, Next planned, double now)
     cpdef tuple succeeded(self, CallState call, long attempt, double now)
+    @cython.locals(plan=Sequential)
     cpdef Sequential sequential(self, CallState call)
     cpdef decide(self, CallState call, Failure failure, double now)
     @cython.locals(payment=Payment, next_attempt=NextAttempt, planned=Next)

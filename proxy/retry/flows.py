@@ -124,13 +124,16 @@ class Sequential(WaitSeries):
 
     __slots__ = ("due", "plugin")
 
+    plugin: CustomToken | None
+
     def __init__(self, strategy: Strategy, rng: Chance) -> None:
-        self.strategy = strategy
-        self.rng = rng
-        self.n = 0
-        self.previous = None
-        self.due = 0.0
-        self.plugin: CustomToken | None = None
+        self.start(strategy, rng)
+
+    def start(self, strategy: Strategy, rng: Chance) -> None:
+        """Begin the plan of a call (`strategy`: its policy's); `rng` draws the jitter."""
+        self.strategy, self.rng = strategy, rng
+        self.n, self.previous = 0, None
+        self.due, self.plugin = 0.0, None
 
     def after_failure(self, call: CallState, failure: Failure, now: float, disabled: bool) -> Next | Outcome:
         """The retry after this failure, or the outcome of the first check that refuses it. `disabled`: retries are
@@ -280,9 +283,10 @@ class SequentialFlow:
 
     def sequential(self, call: CallState) -> Sequential:
         """The call's plan for attempts one after another, made when it is needed."""
-        if call.plan is None:
-            call.plan = Sequential(call.policy.strategy, call.next_attempt.env.rng)
-        plan: Sequential = call.plan
+        plan: Sequential | None = call.plan
+        if plan is None:
+            plan = call.plan = Sequential.__new__(Sequential)  # past its own constructor, which takes longer
+            plan.start(call.policy.strategy, call.next_attempt.env.rng)
         return plan
 
     def decide(self, call: CallState, failure: Failure, now: float) -> Next | Outcome:

@@ -65,6 +65,7 @@ cdef class Call:
 
 cdef _keeping(CallState call, Reply reply, double now)
 cdef bint _may_be_cooled(CallState call) except -1
+cdef SequentialFlow _flow_of(CallState call, PolicyBase policy)
 cdef bint _is_non_fatal(CallState call, FaultBase fault) except -1
 cdef Failure _failure_of(CallState call, long attempt, Reply reply, VerdictBase verdict, double sent, double wall)
 cdef Failure _failure_by(CallState call, Flight flight, FaultBase fault)

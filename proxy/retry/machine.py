@@ -112,21 +112,11 @@ class Call:
     ) -> None:
         next_attempt = NextAttempt(request, policy, scope, env, alarm)
         call = self.so_far = CallState(request, policy, next_attempt, None)
-        policy = call.policy  # whose members compiled code reads at once
-        mode = policy.mode
-        if elsewhere is not None and mode == "enforce":
+        if elsewhere is not None and policy.mode == "enforce":
             call.fallbacks = Fallbacks(policy, request, elsewhere)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = AVAILABLE
-        self._flow: SequentialFlow
-        if mode == "enforce":
-            strategy = policy.strategy
-            if strategy.hedging_delay is not None and _may_be_hedged(call, strategy):
-                self._flow = HEDGED
-            else:
-                self._flow = SEQUENTIAL if strategy.custom is None else PLUGIN
-        else:
-            self._flow = OBSERVED if mode == "observe" else PASSIVE
+        self._flow = _flow_of(call, policy)
 
     # -- what drivers set and read ------------------------------------------------------------------------------------
 
@@ -263,8 +253,7 @@ class Call:
         """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a
         connection).
         """
-        state = self.so_far.state
-        flight = state.flights.get(attempt) if type(state) is Flying else None
+        flight = self.so_far.in_flight(attempt)
         if flight is not None:
             flight.sent_to = endpoint
             if protocol:
@@ -293,8 +282,7 @@ class Call:
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
         """Judge an attempt by the final head of its answer, which has come (the driver passes 1xx on by itself)."""
         call = self.so_far
-        state = call.state
-        flight = state.flights.get(attempt) if type(state) is Flying else None
+        flight = call.in_flight(attempt)
         if flight is None or flight.reply is not None:
             return ()
         if flight.note is not None and reply.status != 429:
@@ -633,6 +621,16 @@ class Call:
         looked = flight.body_wait is not None and flight.body_wait.looks
         if call.history or looked or gone or next_attempt.keys is not None or next_attempt.was_held:
             call.note(flight, now, "delivered", None, call.reply)
+
+
+def _flow_of(call: CallState, policy: Policy) -> SequentialFlow:
+    """The flow of the attempts of a call with this policy."""
+    if policy.mode != "enforce":
+        return OBSERVED if policy.mode == "observe" else PASSIVE
+    strategy = policy.strategy
+    if strategy.hedging_delay is not None and _may_be_hedged(call, strategy):
+        return HEDGED
+    return SEQUENTIAL if strategy.custom is None else PLUGIN
 
 
 def _is_non_fatal(call: CallState, fault: Fault | None) -> bool:
