@@ -1,8 +1,10 @@
 cimport cython
 
 from proxy.transport.clock cimport monotonic
+from proxy.transport.event_source cimport EventSource
 from proxy.transport.origins cimport Origin
 from proxy.transport.socket_calls cimport has_said, socket_of, write_at_once
+from proxy.transport.socket_reads cimport leave_to_transport, read_directly
 from proxy.transport.streams cimport Listener
 from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.body cimport ChunkedBody
@@ -13,15 +15,10 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 cdef double JUST_USED
 
 
-cdef class Connection
+cdef class Keeper
 
 
-cdef class Keeper:
-    cpdef bint conforms(self, connection) except -1
-    cpdef rest(self, Connection connection)
-
-
-cdef class Connection:
+cdef class Connection(EventSource):
     cdef public Keeper _keeper
     cdef public long long generation
     cdef public double expires
@@ -55,6 +52,8 @@ cdef class Connection:
     cpdef bint is_sound(self, double rested) except -1
     cpdef abort(self)
     cpdef pass_chunks_on(self, bint reads)
+    @cython.locals(chunked=ChunkedBody, only=Py_ssize_t)
+    cpdef bint take_event(self, bytes data) except -1
     cpdef pause(self)
     cpdef resume(self)
     @cython.locals(text="const char *", usual=bytes)
@@ -66,3 +65,8 @@ cdef class Connection:
     @cython.locals(only=Py_ssize_t, size=Py_ssize_t, done=bint, chunks=bytes)
     cdef _pass_on(self, ChunkedBody body, bytes data, Listener listener)
     cdef _over(self, bytes rest)
+
+
+cdef class Keeper:
+    cpdef bint conforms(self, connection) except -1
+    cpdef rest(self, Connection connection)

@@ -14,7 +14,9 @@ from typing import cast
 from proxy.transport import faults
 from proxy.transport.chunk_writer import LARGE, write_chunk, write_framed
 from proxy.transport.clock import monotonic
+from proxy.transport.direct_read import leave_to_transport, read_directly
 from proxy.transport.direct_write import socket_of, write_at_once
+from proxy.transport.event_source import EventSource
 from proxy.transport.origins import Origin
 from proxy.transport.socket_close import read_last_words
 from proxy.transport.streams import Listener, SharedConnection
@@ -60,7 +62,7 @@ class Keeper:
         """Note that a connection is closed."""
 
 
-class Connection:
+class Connection(EventSource):
     """A connection to an upstream, which is also the stream of its current exchange. `since`: when it became idle.
     `pinned` is the list that has it while it is idle, instead of the pool, once it belongs to one app connection.
     `generation` is that of the configuration under which it was opened, or last checked. `blocked`: whether writers
@@ -80,6 +82,7 @@ class Connection:
     shared: SharedConnection | None = None
 
     def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False, generation: int = 0) -> None:
+        super().__init__()
         self._keeper = keeper
         self.generation = generation
         self.expires = float("inf")
@@ -169,6 +172,7 @@ class Connection:
         """
         if isinstance(self._body, ChunkedBody):
             self._body.passes, self._body.reads = True, reads
+            self.another_body()
 
     def write(self, data: bytes) -> None:
         if self.transport is not None:
@@ -197,7 +201,10 @@ class Connection:
         """
         if not self._paused and self._listener is not None and self.transport is not None:
             self._paused = True
-            self.transport.pause_reading()
+            if self.reads is None:
+                self.transport.pause_reading()
+            else:
+                leave_to_transport(self)
 
     def resume(self) -> None:
         if self._paused:
@@ -220,10 +227,14 @@ class Connection:
 
     def close(self) -> None:
         self._listener = None
+        if self.reads is not None:
+            leave_to_transport(self)
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
+        if self.reads is not None:
+            leave_to_transport(self)
         if self.transport is not None:
             self.transport.abort()
 
@@ -346,6 +357,8 @@ class Connection:
         if self.transport is None:  # handled already
             return
         self.transport = None
+        if self.reads is not None:
+            leave_to_transport(self)
         self._keeper.lost(self)
         if exc is not None and not self._tls:
             # An answer that refuses a body while it is being sent (413, 401, …) would else be lost with the reset.
@@ -362,6 +375,34 @@ class Connection:
         them (RFC 9110 section 9.3.6), else only if reading is not paused.
         """
         return self._listener is not None and (self._tunnel or not self._paused)
+
+    # -- read past the transport (proxy.transport.socket_reads) ------------------------------------------------------
+
+    def take_event(self, data: bytes) -> bool:
+        """Pass on a chunk of a stream of events, if `data` is exactly that; else do nothing and return False."""
+        listener, body = self._listener, self._body
+        if listener is None or type(body) is not ChunkedBody:
+            return False
+        chunked = body  # with a type when compiled
+        only = chunked.only_chunk(data)
+        if only == 0:
+            return False
+        listener.on_chunks(data, only, 0, None)
+        return True
+
+    def read_by_transport(self) -> None:
+        """Let the transport read on, which finds what there is besides events."""
+        leave_to_transport(self)
+        self.another_body()
+        if self.transport is not None:
+            self.transport.resume_reading()
+
+    def read_failed(self, error: Exception) -> None:
+        """Note that the connection broke by this error, which a read past the transport has met."""
+        transport = self.transport
+        self.connection_lost(error)
+        if transport is not None:
+            transport.abort()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -436,6 +477,8 @@ class Connection:
         only = body.only_chunk(data)
         if only:
             listener.on_chunks(data, only, 0, None)
+            if self.another_event() and self._takes_more() and self.transport is not None:
+                read_directly(self, self.transport, self._socket)
             return
         try:
             chunks, size, done, rest = body.pass_on(data)
@@ -472,6 +515,8 @@ class Connection:
             keep_session(transport, self.origin.endpoint, self.origin.way.parent)
         if self._paused:
             self.resume()
+        if self.reads is not None:
+            self.read_by_transport()
         if not self._sent_all or rest:
             transport.abort()
         elif not self._keep_alive or transport.is_closing():

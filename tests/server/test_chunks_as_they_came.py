@@ -167,3 +167,77 @@ async def test_a_stream_whose_end_lacks_its_last_event_never_looks_whole(unfinis
     last = {"tell": b"0\r\n\r\n", "break": b"RST", "event": b"e\r\nevent: error\n\n\r\n0\r\n\r\n"}
     whole = pieces[0] + b"9\r\ndata: y\n\n\r\n" + last[unfinished]
     assert got == whole or (unfinished == "break" and got.endswith(b"RST") and whole.startswith(got[:-3]))
+
+
+EVENT = b"9\r\ndata: x\n\n\r\n"
+
+
+@pytest.mark.parametrize("end", ["whole", "reset", "close"])
+async def test_events_of_many_streams_arrive_and_none_that_breaks_off_looks_whole(end: str) -> None:
+    """Streams of events are read past their transports, many in one turn of the loop, and written together."""
+
+    async def events(turn: Turn) -> None:
+        await turn.write(EVENTS)
+        for _ in range(30):
+            await turn.write(EVENT)
+            await asyncio.sleep(0)
+        if end == "whole":
+            await turn.write(EVENT + b"0\r\n\r\n")
+        else:
+            await turn.write(EVENT[:7])
+            await asyncio.sleep(0)
+            (turn.reset if end == "reset" else turn.close)()
+
+    async def body(front: Front) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(request("GET", "/api/", host="127.0.0.1"))
+        await reader.readuntil(b"\r\n\r\n")
+        got = b""
+        try:
+            while not got.endswith(b"0\r\n\r\n"):
+                data = await reader.read(65536)
+                assert data, "a FIN within an answer"
+                got += data
+        except ConnectionResetError:
+            got += b"RST"
+        finally:
+            writer.transport.abort()
+        return got
+
+    async with Upstream(events) as upstream, Front(to("api", upstream.url, **WATCHED)) as front:
+        for got in await asyncio.gather(*(body(front) for _ in range(70))):
+            payload = got.removesuffix(b"RST").removesuffix(b"0\r\n\r\n")
+            assert payload.count(b"data: x\n\n") >= (31 if end == "whole" else 0)
+            assert got.endswith(b"0\r\n\r\n" if end == "whole" else b"RST")
+
+
+async def test_an_app_that_stalls_holds_the_events_back_and_loses_none() -> None:
+    event = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    count, written = 4000, 0
+
+    async def events(turn: Turn) -> None:
+        nonlocal written
+        await turn.write(EVENTS)
+        for _ in range(count):
+            await turn.write(event)
+            await asyncio.sleep(0)
+            written += 1
+        await turn.write(b"0\r\n\r\n")
+
+    async with Upstream(events) as upstream, Front(to("api", upstream.url, strategy=NONE)) as front:
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(request("GET", "/api/", host="127.0.0.1"))
+        await reader.readuntil(b"\r\n\r\n")
+        held = -1
+        while written != held:  # until the upstream is held up
+            held = written
+            for _ in range(200):
+                await asyncio.sleep(0)
+        assert held < count
+        got = 0
+        while got < count * len(event) + 5:
+            data = await reader.read(1 << 20)
+            assert data
+            got += len(data)
+        writer.transport.abort()
+    assert got == count * len(event) + 5
