@@ -163,8 +163,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     import difflib  # imported late: most files have no mistakes
 
     names = {name.lower().replace("-", "_"): name for name in islice(known, MOST_KNOWN)}
-    near = difflib.get_close_matches(word.lower().replace("-", "_"), names, n=1, cutoff=0.6)
-    return names[near[0]] if near else None
+    written = word.lower().replace("-", "_")
+    for near in difflib.get_close_matches(written, names, cutoff=0.6):
+        # a slip rarely changes the first letter and the length: `headers` is not meant as `ahead`
+        if near[:1] == written[:1] or abs(len(near) - len(written)) <= 1:
+            return names[near]
+    return None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

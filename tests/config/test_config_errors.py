@@ -121,6 +121,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         "defaults: {timeouts: {ttfb: 20s}}\n",
         ["redrive.yaml:1:23: defaults.timeouts.ttfb: unknown key"],
     ),
+    "a key that only shares letters with another": (
+        "upstreams:\n  a:\n    url: http://x\n    pushback: {headers: [x-pause]}\n",
+        ["redrive.yaml:4:16: upstreams.a.pushback.headers: unknown key; choose from max_delay, cooldown, hold,"],
+    ),
     "unknown top key": ("upstream: {}\n", ["redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)"]),
     "a number for the mapping": (
         "upstreams:\n  a:\n    url: http://x\n    concurrency: 8\n",
