@@ -58,6 +58,7 @@ def test_a_good_one(tmp_path: Path) -> None:
         ("fail: reset", "fail: reset, status: 200", "an attempt that fails has no answer"),
         ("fail: reset", "fail: reset, first_byte: 2s", "attempts[1].first_byte: an attempt that fails has no answer"),
         ("fail: reset", "events: [a], body: x", "attempts[1].body: cannot be combined with events, which are its body"),
+        ("fail: reset", "fail: reset, qq: 1", "attempts[1].qq: unknown key; docs/reference/commands/test.md lists"),
         ("fail: reset", "events: [{name: a}]", "events[0].name: unknown key; choose from event, data, after"),
         ("fail: reset", 'events: ["a\\nb"]', "events[0]: an event's name is one line: write the event as {event: NAME"),
         ("fail: reset", "events: ping", "attempts[1].events: must be a list, not 'ping' (did you mean [ping]?)"),

@@ -278,6 +278,7 @@ _ATTEMPT = _Attempt(
         "events": Key(ListOf(Either(word=Word(_event_name), mapping=_EVENT))),
         "cut": Key(Word(_cut), doc="how long after its head the answer breaks off; after: at once"),
     },
+    others="docs/reference/commands/test.md lists all keys",
 )
 
 _REQUEST = Section(

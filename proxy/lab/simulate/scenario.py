@@ -51,6 +51,9 @@ _KIND = Word(_kind)
 _CAPACITY = Word(lambda value: None if is_off(value) else read_rate(value))
 _PATIENCE = Word(lambda value: None if is_off(value) else read_duration(value))
 
+#: The advice for an unknown key: `redrive schema` knows nothing of scenarios.
+_OTHERS = "docs/reference/commands/simulate.md lists all keys"
+
 UPSTREAM = Section(
     "upstream",
     "What it can do when nothing is wrong.",
@@ -92,6 +95,7 @@ UPSTREAM = Section(
         ),
         "endpoints": Key(whole(1, 100), 1, "how many there are; retries avoid those that failed the call"),
     },
+    others=_OTHERS,
 )
 
 OUTAGE = Section(
@@ -114,6 +118,7 @@ OUTAGE = Section(
         "endpoint": Key(whole(1), doc="the number of the only endpoint that it concerns"),
         "route": Key(whole(1), doc="the number of the only route that it concerns"),
     },
+    others=_OTHERS,
 )
 
 ROUTE = Section(
@@ -223,6 +228,7 @@ SCENARIO = Section(
             doc="further columns: a name and a policy, written as for an upstream of the configuration",
         ),
     },
+    others=_OTHERS,
 )
 
 
