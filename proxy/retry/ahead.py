@@ -175,8 +175,8 @@ class Ahead:
         self, waiter: Waiter, caller: Caller, joined: Sequence[Lane], now: float, *, cools: bool
     ) -> AheadLane | None:
         """Return the lane in which the call waits until it fits into the limits of its endpoint and credential; None if
-        no limits of these are known, or if a cooldown holds the call anyway (`cools`). `joined`: the lanes that the
-        call is in already, of which it leaves those for another endpoint's or credential's limits.
+        no limits of these are known, or if a cooldown or an outage holds the call anyway (`cools`). `joined`: the lanes
+        that the call is in already, of which it leaves those for another endpoint's or credential's limits.
         """
         line = None
         if caller.ahead and not cools:

@@ -83,8 +83,11 @@ class Governor:
         lanes = self.lanes.of_caller(caller)
         at, why = now, ""
         line = None
+        is_out = caller.outages and any(lane.outage.since < _NEVER for _, lane in lanes)
+        if is_out:  # before the limits: a call that waited for those would not be seen by the one that an outage holds
+            lanes.sort(key=_is_not_out)
         if self.ahead is not None:
-            cools = caller.cools and any(now < lane.until for _, lane in lanes)
+            cools = is_out or (caller.cools and any(now < lane.until for _, lane in lanes))
             line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=cools)
         if line is not None:
             at = line.ask(waiter, now)
@@ -496,6 +499,11 @@ class Governor:
     def held(self) -> int:
         """The number of calls that are held."""
         return sum(len(lane.queue) for lane in self.lanes.by_name.values())
+
+
+def _is_not_out(named: tuple[Name, Lane]) -> bool:
+    """Whether this lane, with its name, has no outage, by which the lanes of a call are put in order."""
+    return named[1].outage.since == _NEVER
 
 
 def _applies(holds: str, caller: Caller) -> bool:

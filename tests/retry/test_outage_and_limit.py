@@ -1,0 +1,77 @@
+"""Calls that an outage of their endpoint holds while a limit of their route or credential is in force."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.retry.caller import Caller
+from proxy.retry.ending import AttemptEnding
+from proxy.retry.facts import Request
+from proxy.retry.governor import Governor
+
+REFUSED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
+NEVER = float("inf")
+
+
+class Held:
+    """A call whose attempts all find no connection, and which is held again after each that was a probe."""
+
+    def __init__(self, governor: Governor, path: str) -> None:
+        self.governor = governor
+        request = Request("GET", "u.example", path)
+        self.caller = Caller(request, request.fields, "")
+        self.caller.limits = self.caller.outages = self.caller.retries = self.caller.cools = True
+        self.due = NEVER
+        self.sent: list[float] = []
+
+    def retime(self, at: float) -> None:
+        self.due = at
+
+    def wake(self, now: float) -> None:
+        self.due, why = self.governor.ask(self, self.caller, now)
+        if why:
+            return
+        attempt = object()
+        self.due = NEVER
+        self.governor.sent(self, attempt, now)
+        self.sent.append(now)
+        was_probe = self.governor.is_probe(attempt)
+        self.governor.failed(attempt, self.caller, REFUSED, now, now, again=True, cools=False)
+        assert was_probe, "in an outage, only a probe is sent"
+        self.governor.stays(self, self.caller, now)
+        self.wake(now)
+
+
+def play(governor: Governor, names: list[bytes]) -> list[Held]:
+    """Play four calls for 2.5 s of an outage that began at 1 s, while lanes with these names have a limit of one."""
+    governor.traffic.answered_at = 0.9
+    for name in names:
+        lane = governor.lanes.of(("", name))
+        lane.lasts = True
+        lane.limit.begin_elsewhere(1.0, 1.0, 1.0)
+        governor.lanes.look((lane,), 1.0)
+    governor.first.begin_outage(1.0, 0.9, 2, 0.9)
+    governor.lanes.look((governor.first,), 1.0)
+    calls = [Held(governor, f"/{number}") for number in range(4)]
+    for each in calls:
+        each.wake(1.0)
+    for _ in range(1000):
+        first = min(calls, key=lambda each: each.due)
+        if first.due > 3.5:
+            return calls
+        first.wake(max(first.due, 1.0))
+    raise AssertionError("the calls wake again and again")
+
+
+@pytest.mark.parametrize("limited", ["nothing", "route", "credential", "both"])
+def test_probes_keep_their_distance_while_a_limit_of_fewer_calls_is_in_force(limited: str) -> None:
+    """Each call that comes out of the limit's queue would else be taken for the only call that is held."""
+    governor = Governor()
+    caller = Held(governor, "/").caller
+    names = {"route": [caller.names.lost], "credential": [caller.credential()]}
+    names |= {"nothing": [], "both": [name for each in names.values() for name in each]}
+    calls = play(governor, names[limited])
+    first, *others = calls
+    assert first.sent[0] == 1.0, "the only call is not delayed"
+    assert first.sent[1:] == pytest.approx([1.2, 1.6, 2.4, 3.4])
+    assert not any(each.sent for each in others)
