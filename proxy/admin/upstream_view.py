@@ -233,7 +233,7 @@ def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holdin
         calls += first + sum(series.outcomes.values())
         attempts += first + sum(series.results.values())
         after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
-        came = series.reasons["fallback"] if series.reasons else 0
+        came = series.reasons.get("fallback", 0)
         arrived += came
         retries += sum(series.reasons.values()) - came
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots

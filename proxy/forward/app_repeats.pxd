@@ -43,7 +43,7 @@ cdef class AppRepeats:
     cdef _forget(self, tuple key)
     @cython.locals(found=GivenUp, gap=double, usual=UsualCalls, same=bint)
     cdef bint _is_repeat(self, GivenUp latest, CallRecord record, Request request, tuple body, double connected) except -1
-    @cython.locals(count=double, report=bint)
+    @cython.locals(before=double, count=double, report=bint)
     cdef bint _count(self, tuple app, bint repeated, bint given_up) except -1
     @cython.locals(key=tuple, latest=dict, made=GivenUp)
     cdef _remember(self, CallRecord record, Request request, agent, tuple body, double connected)

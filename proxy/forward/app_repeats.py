@@ -200,7 +200,8 @@ class AppRepeats:
         retry (`repeated`) adds 1, and a call that the proxy gave up (`given_up`) subtracts a little. Return whether the
         balance has reached 1, so that a retry is to be reported.
         """
-        count = self._counts.get(app, _FIRST) + repeated - _COST * given_up
+        before = self._counts.get(app, _FIRST)
+        count = before + repeated - _COST * given_up
         report = count >= 1.0
         if len(self._counts) >= MOST and app not in self._counts:
             self._counts.clear()

@@ -302,7 +302,8 @@ class CallDriver(AttemptOwner):
             elif kind is Hold:
                 _hold(self, action, now)
             elif kind is Finish:
-                self.finish(action.outcome, now)
+                ending: Finish = action
+                self.finish(ending.outcome, now)
             else:
                 _CARRIED_OUT[kind](self, action, now)
 

@@ -12,6 +12,7 @@ from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
 from proxy.retry.credentials import CallKeys
 from proxy.retry.facts import Class, Outcome
+from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.scope_state import ScopeState
 
 #: The most characters of a product's name that are kept.
@@ -60,7 +61,7 @@ def report_of_decided(
     if agent is None:  # looked up once for each head
         agent = request.user_agent = plan.head.get(b"user-agent") or b""
     fallbacks = () if call.fallbacks is None else tuple(call.fallbacks.records)
-    again = call.hints.retries_itself
+    again = call.hints is not NO_HINTS and call.hints.retries_itself
     record.course = Course(outcome, call.attempts, history, delivery.detail, fallbacks, _agent(agent), again)
     delivered = call.delivered
     record.sent_by = delivered.protocol if delivered is not None and call.attempts == 1 else ""

@@ -458,11 +458,11 @@ class LatestFailure:
         detail: str,
         forbidden: tuple[tuple[str, str], ...],
     ) -> bool:
-        """Whether the changes are those of these arguments. Texts are compared by identity: an equal one that is not
+        """Whether the changes are those of these arguments. Names are compared by identity: an equal one that is not
         the same only costs a search.
         """
         return (
-            self.detail is detail
+            self.detail == detail
             and self.outcome is outcome
             and self.status == status
             and self.attempts == attempts

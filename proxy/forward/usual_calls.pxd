@@ -16,7 +16,7 @@ cdef class Pace:
     @cython.locals(end=double)
     cdef add(self, CallRecord call, bint succeeded, bint opens)
     cpdef sort(self)
-    @cython.locals(times=list, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+    @cython.locals(times=list, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, at=double)
     cdef long followed(self, double gap, bint own) except -1
 
 

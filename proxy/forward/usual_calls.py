@@ -60,7 +60,8 @@ class Pace:
         low, high = 0, len(times)
         while low < high:  # bisect_right, which spends more on being called by compiled code
             middle = (low + high) // 2
-            if gap < times[middle]:
+            at = times[middle]
+            if gap < at:
                 high = middle
             else:
                 low = middle + 1

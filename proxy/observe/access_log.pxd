@@ -6,7 +6,7 @@ from proxy.observe.call_record cimport CallRecord
 cdef class AccessLog:
     cdef public object _sink
     cdef public object _later
-    cdef public object _repeated
+    cdef public dict _repeated
     cdef public double _last
     cdef public object also
     cdef public object catch_up
@@ -15,4 +15,5 @@ cdef class AccessLog:
 
     @cython.locals(call=CallRecord, wanted=list)
     cpdef add(self, calls, bint at_once=*)
+    @cython.locals(count=cython.longlong)
     cdef bint _is_wanted(self, CallRecord call) except -1

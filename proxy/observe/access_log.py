@@ -94,7 +94,8 @@ class AccessLog:
             self._later(WINDOW, self._report_repeated)
         policy = call.policy
         kind = policy.upstream, policy.route, call.course.outcome, call.status
-        count = self._repeated[kind] = self._repeated.get(kind, 0) + 1
+        count = self._repeated.get(kind, 0) + 1
+        self._repeated[kind] = count
         return count <= MOST
 
     def close(self) -> None:

@@ -278,8 +278,9 @@ def _calls(series: Series) -> Iterator[tuple[tuple[str, str], float]]:
 
 def _attempts(series: Series) -> Iterator[tuple[str, float]]:
     at_once = sum(series.at_once)
-    if at_once or series.results["success"]:
-        yield "success", at_once + series.results["success"]
+    successes = at_once + series.results.get("success", 0)
+    if successes:
+        yield "success", successes
     yield from ((result, count) for result, count in series.results.items() if result != "success")
 
 

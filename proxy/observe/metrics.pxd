@@ -17,8 +17,8 @@ cdef class Series:
     cdef public object route
     cdef public long long[10] at_once  # one for each hundred of status codes
     cdef public object outcomes
-    cdef public object results
-    cdef public object reasons
+    cdef public dict results
+    cdef public dict reasons
     cdef public object denied
     cdef public object grpc
     cdef public object fallbacks

@@ -154,28 +154,31 @@ class Sequential(WaitSeries):
         price = 0.0 if bucket is None else bucket.offer(failure.verdict.cls, now)
         if price is None:
             return _BUCKET_EMPTY
-        wait: float | None = None
+        asked: float | None = None
         if self.plugin is not None:
-            asked = self.plugin.next_delay(failure)
-            if isinstance(asked, Outcome):
-                return asked
-            wait = asked
+            answer = self.plugin.next_delay(failure)
+            if isinstance(answer, Outcome):
+                return answer
+            asked = answer
         at_once, named = _named_wait(call, failure, now)
         if at_once:  # without backoff, but it counts for n: retry n waits d(n)
-            wait = 0.0
+            asked = 0.0
             self.n += 1
         elif too_long(named, policy):
             return Outcome.PUSHBACK_TOO_LONG
-        if wait is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
-            wait = call.hedging_delay(now)
-        if wait is None:
-            wait = self.next_wait(named, failure.verdict.cls is _THROTTLING)
-        self.due = now + wait
-        if self.due > until + EPSILON:
+        if asked is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
+            asked = call.hedging_delay(now)
+        wait = self.next_wait(named, failure.verdict.cls is _THROTTLING) if asked is None else asked
+        due = self.due = now + wait
+        if due > until + EPSILON:
             return Outcome.NOT_RETRYABLE
-        if deadline is not None and self.due > deadline + EPSILON:
-            return Outcome.DEADLINE
-        return Next(self.due, price, until)
+        if deadline is not None:
+            last = deadline + EPSILON
+            if due > last:
+                return Outcome.DEADLINE
+        planned = Next.__new__(Next)  # past its own constructor, which takes longer
+        planned.due, planned.price, planned.until, planned.gated = due, price, until, False
+        return planned
 
 
 class SequentialFlow:

@@ -75,7 +75,7 @@ from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.policy import Policy, Strategy
 from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import TOO_LATE, own_answer
-from proxy.retry.request_hints import read_request_hints
+from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.resumption import go_on_delivering, resume, resume_again
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.settlement import settle_delivered, settle_failed
@@ -682,7 +682,8 @@ def _failure_by(call: CallState, flight: Flight, fault: Fault) -> Failure:
 def _may_be_cooled(call: CallState) -> bool:
     """Whether cooldowns apply to the call, unless it is hedged: they hold it, and its answers can begin one."""
     policy = call.policy
-    return policy.mode == "enforce" and policy.pushback.cooldown != "off" and not call.hints.disabled
+    is_disabled = call.hints is not NO_HINTS and call.hints.disabled
+    return policy.mode == "enforce" and policy.pushback.cooldown != "off" and not is_disabled
 
 
 def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:

@@ -15,7 +15,14 @@ from typing import Any, Literal
 from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, TokenRules
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import FaultKind
-from proxy.retry.value_bases import BackoffBase, PolicyBase, PushbackPolicyBase, StrategyBase, TimeoutsBase
+from proxy.retry.value_bases import (
+    BackoffBase,
+    HeaderEditsBase,
+    PolicyBase,
+    PushbackPolicyBase,
+    StrategyBase,
+    TimeoutsBase,
+)
 
 Jitter = Literal["none", "full", "equal", "proportional", "decorrelated"]
 Mode = Literal["enforce", "observe", "off"]
@@ -173,7 +180,7 @@ class IdempotencyKey:
 
 
 @dataclass(frozen=True, slots=True)
-class HeaderEdits:
+class HeaderEdits(HeaderEditsBase):
     """The edits of the header fields of a request or an answer: `set` replaces or adds fields; `remove` takes out the
     fields of these lower-case names.
     """

@@ -35,6 +35,11 @@ cdef class TimeoutsBase:
     cdef public object idle
 
 
+cdef class HeaderEditsBase:
+    cdef public object set
+    cdef public object remove
+
+
 cdef class PushbackPolicyBase:
     cdef public object max_delay
     cdef public str cooldown
@@ -88,8 +93,8 @@ cdef class PolicyBase:
     cdef public object idempotency_key
     cdef public PushbackPolicyBase pushback
     cdef public str mode
-    cdef public object request_headers
-    cdef public object response_headers
+    cdef public HeaderEditsBase request_headers
+    cdef public HeaderEditsBase response_headers
     cdef public object target
     cdef public object fallback
     cdef public object concurrency

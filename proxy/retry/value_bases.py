@@ -46,6 +46,12 @@ class TimeoutsBase:
     __slots__ = ("attempt", "connect", "first_byte", "idle", "total")
 
 
+class HeaderEditsBase:
+    """The members of a `HeaderEdits`."""
+
+    __slots__ = ("remove", "set")
+
+
 class PushbackPolicyBase:
     """The compiled base of `PushbackPolicy`, which names its members."""
 
