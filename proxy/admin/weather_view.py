@@ -13,6 +13,7 @@ from typing import Any
 
 from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
 from proxy.observe.weather_log import Noted, WeatherLog
+from proxy.retry.gates import GATES, SLOW_START
 from proxy.retry.routing import Router, Upstream
 from proxy.transport.clock import monotonic, wall
 
@@ -153,6 +154,8 @@ def holding(row: Mapping[str, Any]) -> list[str]:
     said += [_waits(lane) for lane in row["weather"] if lane["held_by"] == "ahead"]
     if row["cooldown_seconds"]:
         said.append(f"calls are asked to wait for another {row['cooldown_seconds']:.1f} s (a cooldown)")
+    elif row["held_by"].get("cooling"):
+        said.append(f"calls are held by {SLOW_START}: {row['held_by']['cooling']} are now")
     said += [f"the circuit breaker of {each['endpoint']} is open" for each in row["circuits"] if each["open"]]
     if row["waiting_for_a_place"]:
         said.append(f"calls wait for a place among the attempts under way: {row['waiting_for_a_place']} do now")
@@ -167,9 +170,8 @@ def _waits(lane: Mapping[str, Any]) -> str:
     rate limits. `lane`: a row of `rows`.
     """
     left = lane.get("left_says")  # none, if an earlier version of redrive made the row
-    said = f"; answers said what is left: {left}" if left else ""
-    calls = "1 call waits" if lane["held_calls"] == 1 else f"{lane['held_calls']} calls wait"
-    return f"{calls} for what is left of the upstream's limits (ahead){said}"
+    calls = "1 call is" if lane["held_calls"] == 1 else f"{lane['held_calls']} calls are"
+    return f"{calls} held by {GATES['ahead']}" + (f": {left}" if left else "")
 
 
 def _left(rest: float, unit: str, name: str) -> str:

@@ -65,6 +65,7 @@ class PolicyAdvice:
             self._attempts,
             self._client,
             self._max_delay,
+            self._hold,
             self._tokens,
             self._lists,
             self._rules,
@@ -254,6 +255,21 @@ class PolicyAdvice:
         if longest >= LONG_DELAY:
             message = f"lets an upstream hold a call for {longest / 3600:g} h; apps give up long before that: try 60s"
             yield ("pushback", "max_delay"), message
+
+    def _hold(self, policy: Policy) -> _Said:
+        """Warn of a `hold` that somebody wrote and that bounds no wait, and of one that lets no call wait for what
+        `ahead` reads.
+        """
+        rules, total = policy.pushback, policy.timeouts.total
+        if policy.mode != "enforce" or not mark_at(tree_of(self._settings, policy), ("pushback", "hold")).line:
+            return
+        waits = rules.cooldown == "wait" or policy.outage == "hold" or policy.limit is not None or rules.ahead
+        if not waits:
+            yield ("pushback", "hold"), "has no effect: cooldown, outage, concurrency and ahead let no call be held"
+        elif total is not None and rules.hold >= total:
+            yield ("pushback", "hold"), f"has no effect: {rules.hold:g}s is not shorter than timeouts.total, {total:g}s"
+        elif rules.ahead and not rules.hold and len(policy.endpoints) < 2 and policy.credentials is None:
+            yield ("pushback", "ahead"), "has no effect: with hold: 0s no call waits for what is left of a limit"
 
     def _tokens(self, policy: Policy) -> _Said:
         """Warn of an estimate of tokens, other than the default, that no policy uses which has it."""

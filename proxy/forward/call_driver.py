@@ -46,8 +46,8 @@ from proxy.retry.actions import (
 )
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import Fault, Outcome, Reply
+from proxy.retry.gates import GATES
 from proxy.retry.machine import Call
-from proxy.retry.reasons import GATES
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults
 from proxy.transport.clock import monotonic

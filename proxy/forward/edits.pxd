@@ -3,7 +3,8 @@ from proxy.wire.http1.request cimport RequestHead as Asking
 
 
 cdef class Edits:
-    cdef public bytes to_requests
+    cdef object _policy
+    cdef dict _to_requests
     cdef public bytes to_answers
     cdef frozenset _cut
     cdef bint _is_short
@@ -11,6 +12,7 @@ cdef class Edits:
     cdef public list _from_answers
     cdef public bint cuts_answers
 
+    cpdef bytes to_request(self, long attempt)
     cpdef frozenset from_request(self, Asking head)
     cpdef frozenset from_answer(self, head)
 

@@ -1,7 +1,8 @@
 """Edits: the changes of header fields that a policy asks for, made once for each policy.
 
-They serve calls that succeed with their first attempt, for which nothing has to be decided: all such calls of a policy
-get the same changes, whatever their own fields. `proxy.forward.headers` computes the changes.
+They serve calls whose first attempt may be sent before anything is decided (`Plan.plain`), and the retries of such
+calls: all such calls of a policy get the same changes, whatever their own fields. `proxy.forward.headers` computes
+them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from proxy.wire.head import RequestHead
 #: The edits of policies by their policy, and the most that are kept.
 _OF: dict[Policy, Edits] = {}
 _MOST = 256
+#: The most attempts whose lines are kept with a policy's edits.
+_MOST_ATTEMPTS = 64
+#: A request that brings nothing which changes what is edited.
+_ANY = Request("GET", "", "/")
 
 
 class Edits:
@@ -25,13 +30,14 @@ class Edits:
     """
 
     __slots__ = (
-        "_cut", "_from_answers", "_from_requests", "_is_short", "cuts_answers", "to_answers", "to_requests",
+        "_cut", "_from_answers", "_from_requests", "_is_short", "_policy", "_to_requests", "cuts_answers", "to_answers",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
-        request = attempt_fields(Request("GET", "", "/"), policy, 1)
+        request = attempt_fields(_ANY, policy, 1)
         answer = answer_fields(policy, None, CallEnd(Outcome.SUCCESS, 1, grpc=False))
-        self.to_requests = request.lines()
+        self._policy = policy
+        self._to_requests = {1: request.lines()}  # by the number of the attempt
         self.to_answers = answer.lines()
         # Every head leaves out the fields that are merely cut; named here, they would cost each head a search.
         self._cut = request.names() - REQUEST_MERELY_CUT
@@ -39,6 +45,15 @@ class Edits:
         self._from_requests = _marks(self._cut)
         self._from_answers = _marks(answer.names() - ANSWER_MERELY_CUT)
         self.cuts_answers = bool(self._from_answers)
+
+    def to_request(self, attempt: int) -> bytes:
+        """The field lines to add to a request as the attempt of this number sends it."""
+        lines = self._to_requests.get(attempt)
+        if lines is None:
+            lines = attempt_fields(_ANY, self._policy, attempt).lines()
+            if len(self._to_requests) < _MOST_ATTEMPTS:
+                self._to_requests[attempt] = lines
+        return lines
 
     def from_request(self, head: RequestHead) -> frozenset[bytes]:
         """The lower-case names of the fields to remove from a request with this head, beside those that are never

@@ -51,7 +51,7 @@ cdef class Plan:
     cpdef bint answers_plainly(self, Answer head, str via, bint looked=*) except -1
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)
-    cpdef PreparedRequest edited_request(self, Origin origin, str via)
+    cpdef PreparedRequest edited_request(self, Origin origin, long number, str via)
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 

@@ -313,7 +313,7 @@ class Plan:
         """
         prepared = self.prepared
         if prepared is None or self.destination.only is None:
-            prepared = self.edited_request(origin, via)
+            prepared = self.edited_request(origin, 1, via)
             if self.destination.only is not None:
                 self.prepared = prepared
             return prepared
@@ -324,14 +324,14 @@ class Plan:
             prepared.target = origin.path + self.rest
         return prepared
 
-    def edited_request(self, origin: Origin, via: str) -> PreparedRequest:
-        """Return the request as the first attempt of a `plain` plan, with its `edits`, sends it to this origin. `via`:
+    def edited_request(self, origin: Origin, number: int, via: str) -> PreparedRequest:
+        """Return the request as attempt `number` of a `plain` plan, with its `edits`, sends it to this origin. `via`:
         the name in our Via line.
         """
-        prepared = self.plain_request(origin, 1, via)
+        prepared = self.plain_request(origin, number, via)
         if self.edits is not None:
             prepared.drop = self.edits.from_request(self.head)
-            prepared.add = self.edits.to_requests + way_line(via, self.head.version, self.policy.via)
+            prepared.add = self.edits.to_request(number) + way_line(via, self.head.version, self.policy.via)
         return prepared
 
     def plain_request(self, origin: Origin, number: int, via: str) -> PreparedRequest:
@@ -386,12 +386,12 @@ class Plan:
         if prepared is not None and prepared.head is head:
             return prepared
         if prepared is None or self.destination.only is None:
-            prepared = self.edited_request(origin, via)
+            prepared = self.edited_request(origin, 1, via)
             prepared.drop, prepared.add = self.with_credential(key, prepared.drop, prepared.add)
             if self.destination.only is not None:
                 self.keyed[key] = line, prepared
             return prepared
-        plain = self.edited_request(origin, via)
+        plain = self.edited_request(origin, 1, via)
         prepared.drop, prepared.add = self.with_credential(key, plain.drop, plain.add)
         prepared.head, prepared.text, prepared.block = head, b"", b""
         if self.rest is not None:

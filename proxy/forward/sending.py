@@ -253,10 +253,8 @@ class Sender:
     def _request_for(self, attempt: Attempt, stream: UpstreamStream, now: float) -> PreparedRequest:
         plan, via = self.plan, self.context.via
         resumer = self.resumer
-        if (
-            plan.plain and plan.edits is None and attempt.key is None and resumer is None and not plan.request.timed
-        ):  # a timed request carries the time left
-            return plan.plain_request(attempt.origin, attempt.number, via)
+        if plan.plain and attempt.key is None and resumer is None and not plan.request.timed:
+            return plan.edited_request(attempt.origin, attempt.number, via)  # a timed request carries the time left
         if plan.head.login_bound:
             self._app.pin(stream, attempt.origin)
         if self._key is None and wants_key(plan.request, plan.policy):

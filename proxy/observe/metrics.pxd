@@ -53,9 +53,9 @@ cdef class Metrics:
 
     @cython.locals(found=Series)
     cpdef Series series(self, PolicyBase policy)
-    @cython.locals(call=CallRecord, course=Course, series=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
+    @cython.locals(call=CallRecord, course=Course, series=Series, own=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
     cpdef add(self, calls)
-    cdef bint _count_decided(self, Series series, CallRecord call, Course course) except -1
+    cdef bint _count_decided(self, Series series, Series own, CallRecord call, Course course) except -1
 
 
 @cython.locals(bound=double, slot=Py_ssize_t)
@@ -63,12 +63,12 @@ cdef Py_ssize_t _slot(double seconds) except -1
 
 
 @cython.locals(own=Series)
-cdef _count_app(Series series, CallRecord call)
+cdef Series _count_app(Series series, CallRecord call)
 @cython.locals(own=Series)
 cdef Series _of_app(Series series, str app)
 @cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long, decision=object, what=object,
                over=double, waited=double)
-cdef _count_history(Series series, CallRecord call, records, bint is_over=*)
+cdef _count_history(Series series, Series own, CallRecord call, records, bint is_over=*)
 cdef _count_first_byte(Series series, AttemptRecord record)
 @cython.locals(other=AttemptRecord)
 cdef _reason(Series series, AttemptRecord record, records)

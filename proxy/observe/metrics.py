@@ -301,27 +301,30 @@ class Metrics:
             histogram = series.call_seconds
             histogram._slots[at] += 1
             histogram.total += seconds
-            if call.app:
-                _count_app(series, call)
-            if course is not AT_ONCE and self._count_decided(series, call, course):
+            own = _count_app(series, call) if call.app else None
+            if course is not AT_ONCE and self._count_decided(series, own, call, course):
                 continue
             series.at_once[call.status // 100] += 1
             histogram = series.attempt_seconds
             histogram._slots[at] += 1
             histogram.total += seconds
 
-    def _count_decided(self, series: Series, call: CallRecord, course: Course) -> bool:
-        """Count a call about which something was decided, whose course is `course`. Returns False if its only attempt,
-        which lasted as long as the call, has yet to be counted.
+    def _count_decided(self, series: Series, own: Series | None, call: CallRecord, course: Course) -> bool:
+        """Count a call about which something was decided, whose course is `course`. `own`: the part of `series` that
+        counts the calls of its app, None if it has none. Returns False if the call's only attempt, which lasted as long
+        as the call, has yet to be counted.
         """
         if course.app_retry:
             series.app_retries += 1
         if not course.was_sent_once:
-            series.outcomes[course.outcome, call.status // 100] += 1
+            ended = course.outcome, call.status // 100
+            series.outcomes[ended] += 1
+            if own is not None:
+                own.outcomes[ended] += 1
             if course.fallbacks:
                 self._count_journey(series, call)
             else:
-                _count_history(series, call, course.history)
+                _count_history(series, own, call, course.history)
             return True
         if not course.history:
             return False
@@ -341,9 +344,8 @@ class Metrics:
         last = history[-1] if history else None
         for (upstream, route), group in groupby(history, lambda each: (each.upstream, each.route)):
             there, records = self.labelled(upstream, route) if upstream else series, list(group)
-            _count_history(there, call, records, is_over=records[-1] is last)
-            if call.app:
-                _count_history(_of_app(there, call.app), call, records, is_over=records[-1] is last)
+            own = _of_app(there, call.app) if call.app else None
+            _count_history(there, own, call, records, is_over=records[-1] is last)
 
     def lost(self, lines: int) -> None:
         """Count lines of the log that will never be written."""
@@ -354,18 +356,17 @@ class Metrics:
         self.reloads[result] = self.reloads.get(result, 0) + 1
 
 
-def _count_app(series: Series, call: CallRecord) -> None:
-    """Count a call, its retries and the retries that were denied to it, under the name of its app."""
+def _count_app(series: Series, call: CallRecord) -> Series:
+    """Return the part of `series` that counts the calls of this call's app. Count the call there, unless its outcome
+    has yet to be counted (`Metrics._count_decided`).
+    """
     own = series._of_latest_app
     if own is None or call.app is not series._latest_app:
         own = series._of_latest_app = _of_app(series, call.app)
         series._latest_app = call.app
     if call.course.was_sent_once:
         own.at_once[call.status // 100] += 1
-        return
-    own.outcomes[call.course.outcome, call.status // 100] += 1
-    if not call.course.fallbacks:
-        _count_history(own, call, call.course.history)
+    return own
 
 
 def _of_app(series: Series, app: str) -> Series:
@@ -376,9 +377,12 @@ def _of_app(series: Series, app: str) -> Series:
     return own
 
 
-def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True) -> None:
-    """Count each attempt of a call, and whether a retry was denied after the last one. `records` are the attempts at
-    one upstream; `is_over`: the call ended at that upstream.
+def _count_history(
+    series: Series, own: Series | None, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True
+) -> None:
+    """Count each attempt of a call, and whether a retry was denied after the last one. `own`: the part of `series` that
+    counts the calls of its app, None if it has none; of an app only the retries are counted, and those denied.
+    `records` are the attempts at one upstream; `is_over`: the call ended at that upstream.
     """
     before = records[0].attempt if records else 1
     if before > 1:  # attempts that are sent side by side end in any order
@@ -405,6 +409,8 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
             elif last is None or ended != record.attempt - 1 or last.ended is None or last.ended > record.started:
                 reason = _reason(series, record, records)
             _count(series, record, reason)
+            if own is not None:
+                own.reasons[reason] += 1
         last, reason, ended = record, what, ended + 1
         if record.delay is not None and decision == "retried":
             waited = record.delay
@@ -414,6 +420,8 @@ def _count_history(series: Series, call: CallRecord, records: Sequence[AttemptRe
         refused = course.outcome is _NOT_RETRYABLE and last.cls is not None and last.cls.retryable
         if refused or course.outcome in _DENIALS:
             series.denied[course.outcome] += 1
+            if own is not None:
+                own.denied[course.outcome] += 1
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:

@@ -7,8 +7,9 @@ A remedy names the setting, with its value now, or what the app or the upstream 
 from __future__ import annotations
 
 from proxy.retry.facts import Outcome
+from proxy.retry.gates import GATES
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import GATES, NO_LONGER_SAFE, NO_PLACE, OUTGREW
+from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, OUTGREW
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {

@@ -22,7 +22,8 @@ cdef class PartedQuota(QuotaBucket):
     cpdef earn_for(self, Py_ssize_t index, tokens, double now)
     cpdef charge_for(self, Py_ssize_t index, bint low, double now)
     @cython.locals(view=AppQuota)
-    cdef _note_calls(self)
+    cdef _note_calls(self, bint ends_rest=*)
+    cdef _end_rest(self)
 
 
 cpdef AppQuota app_view(dict views, whole, NamedAppBase app)

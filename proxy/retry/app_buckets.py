@@ -85,16 +85,25 @@ class PartedQuota(QuotaBucket):
 
     def _note_payment(self, now: float) -> None:
         if self.rests:
-            self._note_calls()
-            for view in self._views.values():
-                view.rests = False
+            self._end_rest()
         QuotaBucket._note_payment(self, now)
 
-    def _note_calls(self) -> None:
-        """Note in the parts when each app made its latest call, if that was not reported since the quota rests."""
+    def _end_rest(self) -> None:
+        """Note in the parts when each app made its latest call, and have later calls reported, until a success finds
+        the quota full.
+        """
+        self._note_calls(ends_rest=True)
+        self.rests = False
+
+    def _note_calls(self, ends_rest: bool = False) -> None:
+        """Note in the parts when each app made its latest call, if that was not reported since the quota rests.
+        `ends_rest`: have later calls reported.
+        """
         for view in self._views.values():
             if view.called_at > self.parts.seen(view.index):
                 self.parts.came(view.index, view.called_at)
+            if ends_rest:
+                view.rests = False
 
     def _put_back(self, price: float, now: float) -> None:
         before = self.level(now)
@@ -114,13 +123,13 @@ class PartedQuota(QuotaBucket):
         """The tokens that the app with the number `index` may spend now. `low`: its call has low priority."""
         if self.rests:
             self._note_calls()
-        return self.parts.available(index, self.level(now), now, low=low)
+        return self.parts.available(index, low, self.level(now), now)
 
     def affords_for(self, index: int, low: bool, price: float, now: float) -> bool:
         """Whether the app with the number `index` may spend the price now. `low`: its call has low priority."""
         if self.rests:
-            self._note_calls()
-        return not price or self.parts.affords(index, price, self.level(now), now, low=low)
+            self._end_rest()
+        return not price or self.parts.affords(index, low, price, self.level(now), now)
 
     def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
         """Take the price from what the app with the number `index` may spend; False if that is too little. `low`: its
@@ -130,8 +139,8 @@ class PartedQuota(QuotaBucket):
         if not price:
             return True
         if self.rests:
-            self._note_calls()
-        if not self.parts.affords(index, price, level, now, low=low):
+            self._end_rest()
+        if not self.parts.affords(index, low, price, level, now):
             return False
         self.parts.took(index, price, level, now)
         self._level = max(0.0, level - price)

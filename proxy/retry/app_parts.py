@@ -66,16 +66,21 @@ class AppParts:
 
     def own(self, index: int) -> float:
         """The tokens that are left of the part of the app with the number `index`."""
-        return self.sizes[index] - self._spent[index] - self._lent[index]
+        size, spent, lent = self.sizes[index], self._spent[index], self._lent[index]
+        return size - spent - lent
 
-    def affords(self, index: int, price: float, level: float, now: float, *, low: bool) -> bool:
+    def affords(self, index: int, low: bool, price: float, level: float, now: float) -> bool:
         """Whether the app with the number `index` may spend the price now, of a bucket that has `level` tokens. `low`:
         its call has low priority.
         """
-        available = self.available(index, level, now, low=low)
+        if low and level <= self.capacity / 2:
+            return False
+        if 0 < price <= level and price <= self.own(index):  # nearly always the case: the other parts do not matter
+            return True
+        available = self.available(index, low, level, now)
         return available > 0 and price <= available + _ROUNDING
 
-    def available(self, index: int, level: float, now: float, *, low: bool) -> float:
+    def available(self, index: int, low: bool, level: float, now: float) -> float:
         """The tokens that the app with the number `index` may spend now, of its own part and beyond it, if the bucket
         has `level` tokens. `low`: its call has low priority.
         """
@@ -86,7 +91,11 @@ class AppParts:
 
     def took(self, index: int, price: float, level: float, now: float) -> None:
         """Note that the app with the number `index` spends the price, of a bucket that had `level` tokens before."""
-        own = min(price, max(0.0, self.own(index)))
+        left = self.own(index)
+        if price <= left:
+            self._spent[index] += price
+            return
+        own = max(0.0, left)
         beyond = price - own - max(0.0, self._unreserved(level))
         self._spent[index] += own
         if beyond > 0:
@@ -100,33 +109,40 @@ class AppParts:
         """Note that the app with the number `index` earned tokens, or got some back. `level`: the bucket's level after
         that.
         """
-        own = min(tokens, self._spent[index])
-        self._spent[index] -= own
-        owed = sum(self._lent)
-        if owed and tokens > own:
-            left = max(0.0, 1 - (tokens - own) / owed)
-            self._lent = [lent * left for lent in self._lent]
-        self._fill(level)
+        if level >= self.capacity:
+            self._fill()
+            return
+        spent = self._spent[index]
+        own = min(tokens, spent)
+        self._spent[index] = spent - own
+        if tokens > own:
+            owed = sum(self._lent)
+            if owed:
+                left = max(0.0, 1 - (tokens - own) / owed)
+                self._lent = [lent * left for lent in self._lent]
 
     def refilled(self, before: float, level: float) -> None:
         """Note that the bucket got tokens that no app earned: it had `before`, and has `level` tokens now."""
-        if level > before:
+        if level >= self.capacity:
+            self._fill()
+        elif level > before:
             left = (self.capacity - level) / (self.capacity - before)
             self._spent = [spent * left for spent in self._spent]
             self._lent = [lent * left for lent in self._lent]
-        self._fill(level)
 
-    def _fill(self, level: float) -> None:
-        """Make all parts full, with nothing lent, if the bucket of `level` tokens is full."""
-        if level >= self.capacity:
-            self._spent = [0.0] * len(self.sizes)
-            self._lent = [0.0] * len(self.sizes)
+    def _fill(self) -> None:
+        """Make all parts full, with nothing lent, since the bucket is full."""
+        for index in range(len(self.sizes)):
+            self._spent[index] = self._lent[index] = 0.0
 
     def _unreserved(self, level: float) -> float:
         """The tokens of a bucket at this level that are reserved for no app. The result is below 0 where more tokens
         are reserved than the bucket has: each part has room for one retry, however small the bucket.
         """
-        return level - sum(self.sizes) + sum(self._spent) + sum(self._lent)
+        unreserved = level
+        for index in range(len(self.sizes)):
+            unreserved -= self.own(index)
+        return unreserved
 
     def _loans(self, index: int, now: float) -> list[float]:
         """The tokens that the app with the number `index` may borrow now from each of the apps, by their numbers; 0 for

@@ -21,6 +21,8 @@ cdef class Bucket:
     cpdef share(self, double now)
     cpdef Bucket of_app(self, app)
     cpdef came(self, Py_ssize_t place, double now)
+    cpdef affords_for(self, Py_ssize_t place, bint low, price, double now)
+    cpdef bint take_for(self, Py_ssize_t place, bint low, price, double now) except -1
     cpdef succeeded_for(self, Py_ssize_t place, last_price, double now)
 
 

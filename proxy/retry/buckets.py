@@ -148,6 +148,18 @@ class Bucket:
         """
         self.begin(now)
 
+    def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
+        """Whether `take_for` would succeed now (see `affords`), for the app with the number `place` among the bucket's
+        parts. `low`: its call has low priority.
+        """
+        return self.affords(price, now)
+
+    def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
+        """Take the price from what the app with the number `place` among the bucket's parts may spend; False if that is
+        too little. `low`: its call has low priority.
+        """
+        return self.take(price, now)
+
     def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
         """Refund a call that succeeded, of the app with the number `place` among the bucket's parts. `last_price`: what
         its last retry paid, None if it was not retried. A bucket without parts refunds it like any other call.

@@ -15,9 +15,9 @@ from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.facts import Class, Failure, Outcome, Verdict
 from proxy.retry.flows import SequentialFlow, explain_no, first_no, note_no, too_long
+from proxy.retry.gates import GATES
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.payment import PATIENCE, Payment
-from proxy.retry.reasons import GATES
 from proxy.retry.states import Delivering, Flight, Flying, Next
 
 _SUCCESS, _BUCKET_EMPTY = Outcome.SUCCESS, Outcome.BUCKET_EMPTY

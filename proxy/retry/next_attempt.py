@@ -15,10 +15,11 @@ from proxy.retry.credentials import CallKeys
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.environment import Env
 from proxy.retry.facts import Class, Failure, Fault, Outcome, Request
+from proxy.retry.gates import GATES
 from proxy.retry.instants import EPSILON
 from proxy.retry.payment import Payment, pay_for
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import CIRCUIT_OPEN, GATES, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
+from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State

@@ -11,18 +11,8 @@ from __future__ import annotations
 
 from proxy.retry.actions import Answer
 from proxy.retry.facts import UNAVAILABLE, Fault, FaultKind, Outcome
+from proxy.retry.gates import GATES
 from proxy.retry.policy import Concurrency
-
-#: The gates in words, by their names in records.
-GATES = {
-    "cooldown": "the upstream's cooldown",
-    "ahead": "what the upstream said is left of its limits",
-    "limit": "the limit that redrive set, since the upstream lacks capacity,",
-    "outage": "the upstream's outage",
-    "rate": "the upstream's rate bucket",
-    "limiter": "the adaptive limiter",
-    "concurrency": "the upstream's concurrency limit",
-}
 
 OUTGREW = "the request's body outgrew its replay buffer"
 TOO_LATE = "the deadline came first"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from proxy.retry.gates import GATES
 from proxy.top.board import duration
 from proxy.top.client import AdminClient, AdminError, AdminPort
 
@@ -125,7 +126,8 @@ def _attempt(attempt: Mapping[str, Any]) -> str:
     said = str(attempt.get("fault") or attempt.get("status") or "no answer")
     at = f" from {attempt['endpoint']}" if attempt.get("endpoint") else ""
     took = f" after {duration(attempt['duration'])}" if "duration" in attempt else ""
-    held = f", held for {duration(attempt['held'])} by {attempt.get('held_by', '')}" if attempt.get("held") else ""
+    gate = attempt.get("held_by", "")
+    held = f", held for {duration(attempt['held'])} by {GATES.get(gate, gate)}" if attempt.get("held") else ""
     because = attempt.get("detail") or attempt.get("because")
     because = f" ({because})" if because else ""
     decision = attempt.get("decision", "")

@@ -18,6 +18,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from proxy.retry.gates import GATES, SLOW_START
 from proxy.top.board import Row, count, duration, rate, tokens, total
 
 #: Columns between two columns; of a name at least and at most; of the notes at least.
@@ -26,7 +27,11 @@ _BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
 _COLOURS = {5: "bold red", 4: "red", 3: "magenta", 2: "yellow", 1: "blue", 0: "dim"}
 _NONE = "-"
 #: Causes that hold calls and have no note of their own, in words, by their names in the metric's label `by`.
-_SILENT = {"rate": "a rate", "ahead": "what is left of the upstream's limits"}
+_SILENT = {
+    "rate": f"{GATES['rate']} or {GATES['limiter']}",
+    "ahead": GATES["ahead"],
+    "concurrency": GATES["concurrency"],
+}
 #: Heads of the columns that can be added up.
 _ADDED = ("calls/s", "success", "1st try", "att/call")
 #: Lines that are no rows: the summary, the heads, the totals, the keys.
@@ -139,17 +144,18 @@ def _notes(row: Row) -> str:
     said += [f"key {key} put aside for {duration(left)}" for key, left in row.keys]
     if row.arrived:
         said.append(f"{count(row.arrived)} by fallback")
-    if row.queued:
+    if row.queued and not row.held_by.get("concurrency"):
         said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
     return "; ".join(said)
 
 
 def _held_by(row: Row) -> str:
     """By what calls are held, where no other note says it."""
-    by = {cause: number for cause, number in row.held_by.items() if cause in _SILENT}
+    words = _SILENT if row.cooldown else _SILENT | {"cooling": SLOW_START}
+    by = {cause: number for cause, number in row.held_by.items() if cause in words}
     if len(by) == 1 and sum(by.values()) == row.held:
-        return f" by {_SILENT[next(iter(by))]}"
-    told = ", ".join(f"{count(number)} by {_SILENT[cause]}" for cause, number in by.items())
+        return f" by {words[next(iter(by))]}"
+    told = ", ".join(f"{count(number)} by {words[cause]}" for cause, number in by.items())
     return f" ({told})" if told else ""
 
 

@@ -57,7 +57,7 @@ async def test_what_holds_calls_is_said_before_anything_is_clicked(tmp_path: Pat
         held = asyncio.create_task(call(running, "/shop/items"))
         await expect(row(page, "shop").locator(".holds")).to_have_text("1 held")
         said = page.locator("#holding li")
-        await expect(said).to_contain_text("1 call is held now by an outage.")
+        await expect(said).to_contain_text("1 call is held now by the upstream's outage.")
         await expect(said).to_contain_text("An outage since ")
         await expect(said).to_contain_text("connect_failure")
         await said.locator("button").focus()

@@ -269,6 +269,29 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "lets an upstream hold a call for 2 h; apps give up long before that: try 60s"
         ],
     ),
+    "a hold that the deadline ends": (
+        A + "    timeouts: {total: 15s}\n    pushback: {hold: 15s}\n",
+        ["5:22: upstreams.a.pushback.hold: warning: has no effect: 15s is not shorter than timeouts.total, 15s"],
+    ),
+    "a hold that nobody wrote": (A + "    timeouts: {total: 15s}\n    pushback: {ahead: on}\n", []),
+    "a hold where nothing holds": (
+        A + "    outage: fail\n    concurrency: off\n    pushback: {cooldown: reject, hold: 5s}\n",
+        [
+            "6:40: upstreams.a.pushback.hold: warning: "
+            "has no effect: cooldown, outage, concurrency and ahead let no call be held"
+        ],
+    ),
+    "a hold for what is left alone": (
+        A + "    outage: fail\n    concurrency: off\n    pushback: {cooldown: off, ahead: on, hold: 5s}\n",
+        [],
+    ),
+    "a hold that lets no call wait": (
+        A + "    pushback: {ahead: on, hold: 0s}\n",
+        [
+            "4:23: upstreams.a.pushback.ahead: warning: "
+            "has no effect: with hold: 0s no call waits for what is left of a limit"
+        ],
+    ),
     "a file that says nothing": (
         "# to be done\n",
         ["1:1: warning: is empty, or contains only comments"],

@@ -53,8 +53,7 @@ async def test_calls_that_wait_for_a_limit_that_answers_report(tmp_path: Path) -
         status, output, _ = await redrive("explain", "-c", file, "GET", "/a/x", "--admin", running.admin, "--json")
         assert status == 0
         assert json.loads(output)["now"] == [
-            "2 calls wait for what is left of the upstream's limits (ahead);"
-            " answers said what is left: 0 requests (ratelimit)"
+            "2 calls are held by what the upstream said is left of its limits: 0 requests (ratelimit)"
         ]
         status, output, _ = await redrive("top", "--admin", running.admin, "--json")
         assert status == 0

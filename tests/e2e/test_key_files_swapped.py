@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ import httpx
 import pytest
 from support.process import LISTEN, Redrive
 from support.scripted import Turn, Upstream, answer
+from test_workers import workers_of
+from test_workers_weather import owner_of
 
 
 class Mount:
@@ -45,13 +48,15 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(
     """The old key is refused from the moment of the swap on, also for calls that are on their way with it. With
     `reloads`, another part of the configuration changes, and is loaded, before each swap and after it.
     """
-    accepted, seen = {"key-0"}, list[str]()
+    accepted, seen, refused = {"key-0"}, list[str](), 0
 
     async def step(turn: Turn) -> None:
+        nonlocal refused
         await turn.read_body()
         key = turn.request.one("authorization").removeprefix("Bearer ")
         await asyncio.sleep(0.01)  # calls are under way at each swap
         seen.append(key)
+        refused += key not in accepted
         await turn.write(answer(200 if key in accepted else 401, b"ok"))
 
     mount = Mount(tmp_path / "secret")
@@ -91,9 +96,17 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(
                 until = time.monotonic() + 1.1  # a file is read again after a 401 at most once a second
                 while seen.count(f"key-{version}") < 20 or time.monotonic() < until:
                     await upstream.until(len(upstream.requests) + 1)
+            ports = [writer.get_extra_info("peername")[1] for writer in upstream.open]
+            processes = workers_of(redrive.pid) or {redrive.pid}
+            served_by = set()
+            for port in ports:
+                with contextlib.suppress(ValueError, AssertionError):  # it was closed meanwhile
+                    served_by.add(owner_of(port, upstream.port, processes))
             stop.set()
             await asyncio.gather(*apps)
             loaded = [line for line in redrive.lines if line["event"] == "reload" and line["result"] == "success"]
     assert set(statuses) == {200}
     assert "key-3" in seen
+    assert refused, "calls were under way with a key that the upstream no longer took"
+    assert len(served_by) == workers, "each worker made calls, and none saw a 401"
     assert len(loaded) >= 3

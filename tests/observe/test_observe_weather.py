@@ -233,11 +233,15 @@ def test_what_is_left_is_said_with_its_unit() -> None:
         "held_by": {"rate": 0},
     }
     assert weather_view.holding(upstream) == [
-        "3 calls wait for what is left of the upstream's limits (ahead); "
-        "answers said what is left: 6,000 input tokens, 0 requests, 12 requests (per-key)"
+        "3 calls are held by what the upstream said is left of its limits: "
+        "6,000 input tokens, 0 requests, 12 requests (per-key)"
     ]
     del row["left_says"]  # as an earlier version of redrive has it
-    assert weather_view.holding(upstream) == ["3 calls wait for what is left of the upstream's limits (ahead)"]
+    assert weather_view.holding(upstream) == ["3 calls are held by what the upstream said is left of its limits"]
+    upstream |= {"weather": [], "held_by": {"rate": 0, "cooling": 2}}
+    assert weather_view.holding(upstream) == [
+        "calls are held by the slow start after the upstream's cooldown: 2 are now"
+    ]
 
 
 def test_units_are_those_that_the_dialect_packs_name() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
-from proxy.retry.reasons import GATES, held_in_vain, held_too_long, own_answer
+from proxy.retry.gates import GATES
+from proxy.retry.reasons import held_in_vain, held_too_long, own_answer
 
 UNAVAILABLE, RESOURCE_EXHAUSTED = 14, 8
 ENHANCE_YOUR_CALM = 0xB  # RFC 9113 section 7

@@ -288,7 +288,16 @@ def test_times_are_rounded_to_what_is_of_use() -> None:
 
 def test_held_calls_say_by_what_where_no_other_note_does() -> None:
     held = row(live("a", 5, held=3, held_by={"rate": 3}))
-    assert "3 calls held by a rate" in text([held])[2]
+    assert "3 calls held by the upstream's rate bucket or the adaptive limiter" in "\n".join(text([held]))
     held = row(live("a", 5, held=4, held_by={"rate": 1, "ahead": 2, "outage": 1}))
-    assert "4 calls held (1 by a rate, 2 by what is left of the upstream's limits)" in text([held])[2]
+    by_rate = "1 by the upstream's rate bucket or the adaptive limiter"
+    by_ahead = "2 by what the upstream said is left of its limits"
+    assert f"4 calls held ({by_rate}, {by_ahead})" in "\n".join(text([held]))
     assert held.as_data()["held_by"] == {"rate": 1, "ahead": 2, "outage": 1}
+
+
+def test_calls_that_return_from_a_cooldown_say_so() -> None:
+    held = row(live("a", 5, held=3, held_by={"cooling": 3}))
+    assert "3 calls held by the slow start after the upstream's cooldown" in "\n".join(text([held]))
+    cooling = row(live("a", 5, held=3, held_by={"cooling": 3}, cooldown=4.0))
+    assert "slow start" not in "\n".join(text([cooling]))

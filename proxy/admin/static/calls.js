@@ -2,7 +2,7 @@
 
 import { $, count, h, mark, say, seconds } from "./dom.js";
 import { chips, story } from "./story.js";
-import { GATES, OUTCOMES } from "./words.js";
+import { holder, OUTCOMES } from "./words.js";
 
 const PAGE = 100;
 
@@ -160,7 +160,7 @@ export class Calls {
     const rows = [...this.house.live.values()].filter(({ name, held }) => held && (this.upstream === null || this.upstream === name));
     this.held.hidden = !rows.length;
     if (!rows.length) return;
-    const why = ({ cooldown, queued, held, held_by: by }) => (by?.outage ? GATES.outage : by?.limit ? GATES.limit : by?.ahead ? GATES.ahead : by?.rate ? GATES.rate : cooldown ? `${GATES.cooldown}, ${seconds(cooldown)} left` : queued ? `${queued === held ? "" : `${count(queued)} for `}${GATES.concurrency}` : "");
+    const why = ({ cooldown, held_by: by }) => Object.keys(by ?? {}).map((cause) => `${holder(cause, { cooldown })}${cause === "cooling" && cooldown ? `, ${seconds(cooldown)} left` : ""}`).join("; ");
     const one = (row) => `${row.name} ${count(row.held)}${why(row) ? ` (${why(row)})` : ""}`;
     const listed = rows.sort((a, b) => b.held - a.held).slice(0, 5).map(one);
     say(this.held, `Held now: ${listed.join("; ")}${rows.length > 5 ? `; and calls of ${rows.length - 5} other upstreams` : ""}.`);

@@ -1,6 +1,7 @@
 // The figures of an upstream in words, for its row in the table and for its pane. Its state is sent with the board.
 
 import { amount_of as amount, count, plain, rate, seconds, tokens } from "./dom.js";
+import { GATES, holder } from "./words.js";
 
 /** Attempts per call, counting only calls that sent one to this upstream; null if there were none. */
 export function attempts_per_call({ attempts, retries }) {
@@ -34,38 +35,36 @@ export function keys_in_words(live) {
   return told.join("\n");
 }
 
-/** The limits and outages in words, a line each: where, for how long, how many calls are held, and why. */
+/** The limits and outages in words, a line each: where, for how long and why; and, if several hold calls, how many each
+ *  of them holds. The number in all, `held_in_words` says.
+ */
 export function weather_in_words(live) {
-  return (live.weather ?? []).map(lane_in_words).filter(Boolean);
+  const lanes = live.weather ?? [];
+  const several = lanes.filter(({ held_calls }) => held_calls).length > 1;
+  return lanes.map((lane) => lane_in_words(lane, several)).filter(Boolean);
 }
 
-/** Say what is left of the upstream's own limits for which calls wait, as its answers said; "" if no calls do. */
-function left_in_words({ held_by, left_says }) {
-  return held_by === "ahead" && left_says ? `Left of the upstream's own limits: ${left_says}.` : "";
-}
-
-function lane_in_words(lane) {
-  const { endpoint, callers, outage, limit, held_calls } = lane;
-  if (!outage && !limit) return left_in_words(lane);
+function lane_in_words(lane, several) {
+  const { endpoint, callers, outage, limit, held_by, held_calls, left_says } = lane;
+  const held = several && held_calls ? `; ${amount(held_calls, "call")} ${held_calls === 1 ? "is" : "are"} held` : "";
   const where = [endpoint, callers === "everybody" ? "" : endpoint ? `(${callers})` : callers].filter(Boolean).join(" ");
+  const placed = (what) => (where ? `${where}: ${what}` : capital(what));
+  if (!outage && !limit) return held_by === "ahead" && left_says ? `${placed(`${GATES.ahead}: ${left_says}`)}${held}.` : "";
   const lasts = ({ since, seconds: long }) => `since ${new Date(since * 1000).toLocaleTimeString("en-GB")}, for ${plain(seconds(long))}`;
   const what = outage
     ? `an outage ${lasts(outage)}: one probe at a time is sent`
     : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, ${lasts(limit)}`;
-  const held = held_calls ? `; ${amount(held_calls, "call")} ${held_calls === 1 ? "is" : "are"} held` : "";
   const why = (outage ?? limit).why;
-  return `${where ? `${where}: ${what}` : capital(what)}${held}${why ? `. ${capital(why)}` : ""}.`;
+  return `${placed(what)}${held}${why ? `. ${capital(why)}` : ""}.`;
 }
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
-
-const HOLDS = { cooling: "a cooldown", ahead: "what is left of the upstream's own limits", limit: "a limit", outage: "an outage", concurrency: "the limit of attempts under way", rate: "a rate or the adaptive limiter" };
 
 /** How many calls are held, and by what; "" for none. */
 export function held_in_words(live) {
   if (!live.held) return "";
   const by = Object.entries(live.held_by ?? {});
-  const why = by.length === 1 ? ` by ${HOLDS[by[0][0]]}` : by.length ? `: ${by.map(([cause, number]) => `${count(number)} by ${HOLDS[cause]}`).join(", ")}` : "";
+  const why = by.length === 1 ? ` by ${holder(by[0][0], live)}` : by.length ? `: ${by.map(([cause, number]) => `${count(number)} by ${holder(cause, live)}`).join(", ")}` : "";
   return `${amount(live.held, "call")} ${live.held === 1 ? "is" : "are"} held now${why}.`;
 }
 

@@ -162,7 +162,7 @@ export class Upstreams {
       mark(chip, "title", beside ? this.house.states[beside].why : null);
     });
     mark(parts.state, "title", `${state.text}: ${state.why}`);
-    mark(parts.badge, "title", [...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
+    mark(parts.badge, "title", [held_in_words(live), ...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
     mark(parts.state, "aria-label", state.text);
     say(parts.held, live.held ? `${count(live.held)} held` : "");
     mark(parts.held, "title", held_in_words(live) || null);

@@ -41,8 +41,24 @@ export const FAULTS = {
   attempt_timeout: "no answer in time",
 };
 
-/** The gates that can hold an attempt before it is sent. */
-export const GATES = { cooldown: "the upstream's cooldown", ahead: "what the upstream said is left of its limits", limit: "the limit that was found for an upstream in trouble", outage: "the upstream's outage", rate: "the rate bucket", limiter: "the adaptive limiter", concurrency: "the limit of attempts under way" };
+/** The gates that can hold an attempt before it is sent (a copy of proxy/retry/gates.py). */
+export const GATES = {
+  cooldown: "the upstream's cooldown",
+  ahead: "what the upstream said is left of its limits",
+  limit: "the limit that redrive found for an upstream in trouble",
+  outage: "the upstream's outage",
+  rate: "the upstream's rate bucket",
+  limiter: "the adaptive limiter",
+  concurrency: "the upstream's concurrency limit",
+};
+
+/** What holds calls of an upstream, by its name in the board's counts: a cooldown has another name there, and a rate and
+ *  the limiter one.
+ */
+export function holder(cause, { cooldown }) {
+  if (cause === "cooling") return cooldown ? GATES.cooldown : `the slow start after ${GATES.cooldown}`;
+  return cause === "rate" ? `${GATES.rate} or ${GATES.limiter}` : GATES[cause];
+}
 
 /** The result of an attempt in a few characters. */
 export function result(attempt) {

@@ -172,13 +172,13 @@ class RedisQuota(LeasedBucket, Bucket):
         """The tokens that the app with the number `index` may spend now. `low`: its call has low priority, and gets
         nothing from a bucket that is at most half full.
         """
-        return self.parts.available(index, self.level(now), now, low=low)
+        return self.parts.available(index, low, self.level(now), now)
 
     def affords_for(self, index: int, low: bool, price: float, now: float) -> Affords:
         """Whether the app with the number `index` may spend the price, and the lease has it; ASK if Redis may have it.
         `low`: the app's call has low priority, and gets nothing from a bucket that is at most half full.
         """
-        if price and not self.parts.affords(index, price, self.level(now), now, low=low):
+        if price and not self.parts.affords(index, low, price, self.level(now), now):
             return False
         return self.affords(price, now)
 
@@ -187,7 +187,7 @@ class RedisQuota(LeasedBucket, Bucket):
         `low`: the app's call has low priority.
         """
         level = self.level(now)
-        if price and not self.parts.affords(index, price, level, now, low=low):
+        if price and not self.parts.affords(index, low, price, level, now):
             return False
         if not self.take(price, now):
             return False

@@ -1,0 +1,18 @@
+"""The gates that can hold an attempt before it is sent, in words: the same in the log, in `redrive top`, in `explain`
+and on the dashboard, which has a copy (`admin/static/words.js`).
+"""
+
+from __future__ import annotations
+
+#: The gates in words, by their names in records.
+GATES = {
+    "cooldown": "the upstream's cooldown",
+    "ahead": "what the upstream said is left of its limits",
+    "limit": "the limit that redrive found for an upstream in trouble",
+    "outage": "the upstream's outage",
+    "rate": "the upstream's rate bucket",
+    "limiter": "the adaptive limiter",
+    "concurrency": "the upstream's concurrency limit",
+}
+#: What holds calls that a cooldown has held once it is over.
+SLOW_START = f"the slow start after {GATES['cooldown']}"

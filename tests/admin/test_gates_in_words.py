@@ -1,0 +1,17 @@
+"""The dashboard names gates in the words of the log, of `top` and of `explain`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import proxy
+from proxy.retry.gates import GATES, SLOW_START
+
+
+def test_the_dashboard_has_the_same_words() -> None:
+    script = (Path(proxy.__file__).parent / "admin/static/words.js").read_text()
+    found = re.search(r"export const GATES = \{\n(.*?)\n\};", script, re.DOTALL)
+    assert found is not None
+    assert dict(re.findall(r'^  (\w+): "([^"]+)",$', found[1], re.MULTILINE)) == GATES
+    assert SLOW_START.replace(GATES["cooldown"], "${GATES.cooldown}") in script
