@@ -1,5 +1,5 @@
 """The gates that can hold an attempt before it is sent, in words: the same in the log, in `redrive top`, in `explain`
-and on the dashboard, which has a copy (`admin/static/words.js`).
+and on the dashboard, which has a copy of them.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ GATES = {
     "limiter": "the adaptive limiter",
     "concurrency": "the upstream's concurrency limit",
 }
-#: What holds calls that a cooldown has held once it is over.
+#: The words for what holds the calls that a cooldown has held, once the cooldown is over.
 SLOW_START = f"the slow start after {GATES['cooldown']}"
