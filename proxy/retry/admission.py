@@ -79,6 +79,7 @@ class Admission:
         alarm: Alarm | None,
         caller: Caller,
         endpoints: Endpoints | None = None,
+        held_before: float = 0.0,
     ) -> None:
         self.policy = policy
         self.scope = scope
@@ -100,7 +101,7 @@ class Admission:
         self._own_delays: tuple[float, ...] = ()  # the ends of the delays that answers to this call began
         self._cooled_since: float | None = None  # since when the cooldown holds it
         self._late: float | None = None  # how long it may wait in an outage for which it comes late
-        self._cooled_before = 0.0  # seconds for which it held the call in all, before that
+        self._cooled_before = held_before  # seconds for which it, or another upstream's, held the call before that
         self._patience = NEVER  # until when the cooldown may hold it; then the call is answered
 
     @property
@@ -134,6 +135,13 @@ class Admission:
     def was_cooled(self) -> bool:
         """Whether a cooldown has held the call."""
         return self._cooled_before > 0
+
+    @property
+    def held_in_all(self) -> float:
+        """The seconds for which governors have held the call, those of earlier upstreams too; without a hold that goes
+        on.
+        """
+        return self._cooled_before
 
     @property
     def is_as_new(self) -> bool:

@@ -202,6 +202,7 @@ class Call:
         call.attempts = call.earlier = last.attempts
         call.deadline, call.failure, call.reply = last.deadline, last.failure, last.reply
         call.history, call.fallbacks = last.history, last.fallbacks
+        call.next_attempt.held_before = last.next_attempt.held_in_all
         return self.start(now)
 
     def flown(

@@ -23,6 +23,7 @@ cdef class NextAttempt:
     cdef public object alarm
     cdef public bint cools
     cdef public bint governs
+    cdef public double held_before
     cdef public Caller _caller
     cdef public object estimate
     cdef public object paid

@@ -40,7 +40,8 @@ class NextAttempt:
     credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the latest retry
     paid, None if it paid nothing; `app_paid`: the tokens that were charged for the call as a whole, because it is
     itself a retry that the app makes. `estimate`: what an attempt costs at rate buckets that count a language
-    model's tokens.
+    model's tokens. `held_before`: the seconds for which earlier upstreams held the call, before it fell back to this
+    one, since `hold` bounds all holds of a call together.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class NextAttempt:
         "env",
         "estimate",
         "governs",
+        "held_before",
         "keys",
         "paid",
         "payment",
@@ -78,6 +80,7 @@ class NextAttempt:
         self.cools = False
         self._caller: Caller | None = None
         self.governs = False
+        self.held_before = 0.0
         self.paid: float | None = None
         self.app_paid: float | None = None
         self.bucket: Bucket | None = self.scope.used_bucket(self.request.app)  # of attributes, whose types are known
@@ -89,6 +92,11 @@ class NextAttempt:
         if self.scope.endpoints is not None:
             endpoints = self.scope.endpoints.of(request.authority)
             self.picker = EndpointPicker(endpoints, policy, env.circuit_changed)
+
+    @property
+    def held_in_all(self) -> float:
+        """The seconds for which governors have held the call, those of earlier upstreams too."""
+        return self.held_before if self.admission is None else self.admission.held_in_all
 
     @property
     def was_held(self) -> bool:
@@ -109,7 +117,9 @@ class NextAttempt:
         admission = self.admission
         if admission is None:
             endpoints = None if self.picker is None else self.picker.endpoints
-            admission = self.admission = Admission(self.policy, self.scope, self.alarm, self.caller(), endpoints)
+            admission = self.admission = Admission(
+                self.policy, self.scope, self.alarm, self.caller(), endpoints, self.held_before
+            )
             admission.estimate = self.estimate
         return admission
 
