@@ -23,6 +23,7 @@ from tenth import answer_to
 
 from proxy import runtime
 from proxy.config.load import load
+from proxy.freed_memory import settle_in
 from proxy.observe.metrics import Metrics
 from proxy.observe.sink import LineSink
 from proxy.server.connection import AppConnection
@@ -133,6 +134,7 @@ async def main(config: str, asked: dict[str, list[str]], out: int) -> None:
     """Answer the lines of standard input. `out`: the descriptor that the log goes to."""
     stage = Stage(config, asked, out)
     await stage.path.start()
+    settle_in()  # as `redrive run` does: else a collection of all that lives falls into one row, and none into the next
     while line := sys.stdin.readline():
         row, count = line.split()
         if row == "rest":
