@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proxy.forward.attempt import Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.observe.call_record import AT_ONCE, CallRecord, Course
-from proxy.retry.attempt_record import AttemptRecord
 from proxy.retry.call_state import CallState
-from proxy.retry.credentials import CallKeys
-from proxy.retry.facts import Class, Outcome
+from proxy.retry.facts import Outcome
 from proxy.retry.request_hints import NO_HINTS
-from proxy.retry.scope_state import ScopeState
 
 #: The most characters of a product's name that are kept.
 AGENT = 64
 #: The products of the User-Agents that came last, and how many of them are kept.
 _AGENTS: dict[bytes, str] = {}
 _MOST_AGENTS = 256
-#: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
-_SUCCESS_CLASS = Class.SUCCESS
 
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
@@ -102,20 +96,3 @@ def _agent(user_agent: bytes) -> str:
             _AGENTS.clear()
         _AGENTS[user_agent] = product
     return product
-
-
-def only_attempt(record: CallRecord, first: Attempt, keys: CallKeys[ScopeState] | None, looked: bool) -> AttemptRecord:
-    """Return the record of the only attempt of a call for which nothing had to be decided. The caller wants it only if
-    the attempt carried a credential or the answer's body was looked at. `record`: the call's; `first`: the attempt;
-    `keys`: the choice of its credential, None if it carried none; `looked`: its success was judged by the answer's body
-    too, which had come whole with the head.
-    """
-    made = AttemptRecord(
-        1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
-    )
-    made.endpoint, made.protocol = record.endpoint, first.protocol
-    if keys is not None:
-        made.key, made.key_why = keys.key, keys.why
-    if looked and first.sent_at is not None:
-        made.first_byte = record.ended - first.sent_at
-    return made

@@ -63,7 +63,7 @@ class Exchange(CallDriver):
         it if `done`, with its `trailers`.
         """
         context, delivery = self.context, self.delivery
-        app, direct = delivery.app, delivery.direct
+        direct = delivery.direct
         self.plan = plan
         self.started = self.moved = now
         self.over = False
@@ -75,7 +75,8 @@ class Exchange(CallDriver):
                 scope = plan.scope = context.registry.scope(plan.policy, plan.request, now)
             else:
                 scope.marked = True
-            first, has_pinned = None, app.has_pinned if direct is None else direct.has_pinned
+            first = None
+            has_pinned = delivery.app.has_pinned if direct is None else direct.has_pinned
             if plan.plain and done and trailers is None and not has_pinned:
                 first = self._undecided.begin(self, plan, scope, body, now)
             if first is None:
@@ -174,10 +175,10 @@ class Exchange(CallDriver):
         if `end`, with its `trailers`.
         """
         delivery, plan = self.delivery, self.plan
-        if end and trailers is None and plan.is_grpc:
+        if plan.is_grpc and end and trailers is None:
             return False  # no success of gRPC ends with its head but a status
+        looked, status = False, None
         try:
-            looked = False
             if plan.looks:
                 found = look_at(plan, head, data, end, trailers)
                 if found == DECIDE:
@@ -187,7 +188,6 @@ class Exchange(CallDriver):
                 return False
             if not end and plan.keeps(head):
                 return False
-            status = None
             if trailers is not None:
                 plain_end = plan.ends.get(trailers) or plan.plain_end(head, trailers)
                 if plain_end is None:

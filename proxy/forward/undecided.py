@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import partial
 
 from proxy.forward.attempt import Attempt, AttemptOwner
-from proxy.forward.call_report import look_for_repeat, only_attempt, report_of
+from proxy.forward.call_report import look_for_repeat, report_of
 from proxy.forward.context import Context
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import AttemptDial, Send
-from proxy.observe.call_record import SUCCESS, Course
+from proxy.observe.call_record import SUCCESS, Course, at_once_with, only_attempt
 from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
 from proxy.retry.buckets import Bucket
 from proxy.retry.credentials import CallKeys
@@ -124,7 +124,7 @@ class Undecided:
             return first
         first.sent_at = now
         prepared = plan.prepared
-        if prepared is None or prepared.head is not plan.head or self.keys is not None:
+        if prepared is None or prepared.head is not plan.head:  # a request with a credential is kept by `keyed_request`
             prepared = self._prepare(plan, origin)
         if isinstance(stream, Connection):
             first.protocol = HTTP1
@@ -190,9 +190,13 @@ class Undecided:
         record.bytes_in = len(self.body)
         record.endpoint = first.origin.label
         record.sent_by = first.protocol
-        if looked or keys is not None:
-            record.course = Course(SUCCESS, 1, (only_attempt(record, first, keys, looked),))
-            self.keys = None  # the next call chooses one again
+        if looked:
+            made = only_attempt(record, None, "") if keys is None else only_attempt(record, keys.key, keys.why)
+            if first.sent_at is not None:  # the answer's body had come whole with its head
+                made.first_byte = record.ended - first.sent_at
+            record.course, self.keys = Course(SUCCESS, 1, (made,)), None
+        elif keys is not None:
+            record.course, self.keys = at_once_with(keys.key, keys.why), None  # the next call chooses one again
         if self.endpoints is not None:
             self.endpoints = self.choice = None
         if context.app_repeats.given_up:

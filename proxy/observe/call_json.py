@@ -46,8 +46,8 @@ def call_json(call: CallRecord) -> str:
         path = masking.target(path)
     took = call.ended - started
     seconds = f"{took:.6f}" if took else "0.0"
-    if course is AT_ONCE and call.grpc_status is None:
-        ended, front, end = _plain_success(status, call.endpoint, call.protocol, call.sent_by, call.app)
+    if (course is AT_ONCE or course.key is not None) and call.grpc_status is None:
+        ended, front, end = _plain_success(course.key, status, call.endpoint, call.protocol, call.sent_by, call.app)
         middle = seconds
     else:
         ended = _ended(status, course.outcome._value_, course.attempts)
@@ -55,7 +55,7 @@ def call_json(call: CallRecord) -> str:
         if course.history:
             middle = ",".join([attempt_json(record, started) for record in course.history])
         elif course.attempts == 1 and course.outcome is SUCCESS:
-            middle = seconds.join(_only_sending(status, call.sent_by))
+            middle = seconds.join(_only_sending(course.key, status, call.endpoint, call.sent_by))
     # A method is a token, a client an address and an outcome a word: none has anything to quote. Of more than 30 pieces
     # CPython would make a list first, which takes longer (STACK_USE_GUIDELINE in its compile.c).
     return (
@@ -91,21 +91,30 @@ def _front(endpoint: str, protocol: str, more: str) -> str:
     return f',"endpoint":{quote(endpoint)},{_SPOKEN[protocol]}{more}"history":['
 
 
-def _only_sending(status: int, sent_by: str) -> tuple[str, str]:
+def _only_sending(key: int | None, status: int, endpoint: str, sent_by: str) -> tuple[str, str]:
     """The attempt's JSON of a call that succeeded at once, in two parts: up to the value of the attempt's duration, and
-    from there on. `sent_by`: the version of HTTP that the attempt was sent in.
+    from there on. `key`: the number of the credential that the attempt carried, None for none; `sent_by`: the version
+    of HTTP that it was sent in.
     """
-    said = f',{_SPOKEN[sent_by]}"status":{status},"class":"success","decision":"delivered"}}'
-    return '{"attempt":1,"start":0.0,"duration":', said
+    start, where, spoken, which = "0.0", "", _SPOKEN[sent_by], ""
+    if key is not None:
+        start, where, which = "0.000000", f'"endpoint":{quote(endpoint)},' if endpoint else "", f'"key":{key + 1},'
+    return (
+        f'{{"attempt":1,"start":{start},"duration":',
+        f',{where}{spoken}{which}"status":{status},"class":"success","decision":"delivered"}}',
+    )
 
 
 @lru_cache(maxsize=_REPEATED)
-def _plain_success(status: int, endpoint: str, protocol: str, sent_by: str, app: str) -> tuple[str, str, str]:
+def _plain_success(
+    key: int | None, status: int, endpoint: str, protocol: str, sent_by: str, app: str
+) -> tuple[str, str, str]:
     """The JSON of a call that succeeded at once and has nothing special: the part before its duration, the part between
-    its byte counts and its attempt's duration, and the part after that. `protocol`: the version of HTTP that the app
-    spoke; `sent_by`: the one that the attempt was sent in; `app`: the app's name, "" for none.
+    its byte counts and its attempt's duration, and the part after that. `key`: the number of the credential that it
+    carried, None for none; `protocol`: the version of HTTP that the app spoke; `sent_by`: the one that the attempt was
+    sent in; `app`: the app's name, "" for none.
     """
-    before, after = _only_sending(status, sent_by)
+    before, after = _only_sending(key, status, endpoint, sent_by)
     return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, _app(app)) + before, after + _END
 
 

@@ -11,6 +11,8 @@ cdef class Course:
     cdef public bint app_retry
     cdef public str trace
     cdef public bint was_sent_once
+    cdef public object key
+    cdef public str key_why
 
 
 cdef class CallRecord:

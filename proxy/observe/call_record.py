@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import lru_cache
 
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
-from proxy.retry.facts import Outcome
+from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Backoff, Policy, Strategy
 
 #: The policy of a request that was answered before any policy applied to it.
 NO_POLICY = Policy("", "", Strategy("standard", "", 1, Backoff(0.0, 0.0)), None)
 #: Names for members of enumerations: see `proxy.retry.facts`.
 SUCCESS = Outcome.SUCCESS
+_SUCCESS_CLASS = Class.SUCCESS
 
 
 class Course:
@@ -27,10 +29,13 @@ class Course:
     `trace`: the trace and the span that the call's log record belongs to, as the value of a traceparent (W3C Trace
     Context); "" if there are no spans of the call.
     `was_sent_once`: whether the call succeeded with its first attempt; a gate may have held it before that.
+    `key`, `key_why`: the number of the credential that the only attempt carried (from 0) and why that one was chosen,
+    if `history` is empty; else None and "".
     """
 
     __slots__ = (
-        "agent", "app_retry", "attempts", "detail", "fallbacks", "history", "outcome", "trace", "was_sent_once",
+        "agent", "app_retry", "attempts", "detail", "fallbacks", "history", "key", "key_why", "outcome", "trace",
+        "was_sent_once",
     )  # fmt: skip
 
     def __init__(
@@ -50,12 +55,23 @@ class Course:
         self.fallbacks = fallbacks
         self.agent = agent
         self.app_retry = app_retry
-        self.trace = ""
+        self.trace = self.key_why = ""
+        self.key: int | None = None
         self.was_sent_once = attempts == 1 and outcome is SUCCESS and len(history) < 2 and not fallbacks
 
 
 #: The course of nearly all calls: the only attempt was sent at once and succeeded. They share one object.
 AT_ONCE = Course(SUCCESS, 1)
+
+
+@lru_cache(maxsize=1024)
+def at_once_with(key: int, why: str) -> Course:
+    """The course of a call whose only attempt carried the credential of this number, chosen for the reason `why`, was
+    sent at once, and succeeded. Such calls share one object.
+    """
+    course = Course(SUCCESS, 1)
+    course.key, course.key_why = key, why
+    return course
 
 
 class CallRecord:
@@ -138,8 +154,9 @@ class CallRecord:
 
     @property
     def history(self) -> Sequence[AttemptRecord]:
-        """Every attempt in order; empty if the only attempt was sent at once and succeeded."""
-        return self.course.history
+        """Every attempt in order; empty if the only attempt was sent at once, without a credential, and succeeded."""
+        course = self.course
+        return course.history if course.key is None else (only_attempt(self, course.key, course.key_why),)
 
     @property
     def detail(self) -> str:
@@ -184,6 +201,18 @@ def refused(  # noqa: PLR0913  a record is built
         protocol=protocol,
         grpc_status=grpc_status,
     )
+
+
+def only_attempt(record: CallRecord, key: int | None, key_why: str) -> AttemptRecord:
+    """The record of the only attempt of a call that was sent at once and succeeded. `record`: the call's; `key`: the
+    number of the credential that the attempt carried, None if it carried none; `key_why`: why that one was chosen.
+    """
+    made = AttemptRecord(
+        1, record.started, record.ended, status=record.status, cls=_SUCCESS_CLASS, decision="delivered"
+    )
+    made.endpoint, made.protocol = record.endpoint, record.sent_by
+    made.key, made.key_why = key, key_why
+    return made
 
 
 class Observer:

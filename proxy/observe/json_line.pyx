@@ -177,11 +177,19 @@ cdef int write_call(Line *line, CallRecord call) except -1:
             is_first = False
             write_attempt(line, record, started)
     elif course.attempts == 1 and course.outcome is SUCCESS:
-        put(line, b'{"attempt":1,"start":0.0,"duration":')
+        put(line, b'{"attempt":1,"start":0.0')
+        if course.key is not None:
+            put(line, b'00000')
+        put(line, b',"duration":')
         at = space(line, duration_size)
         memcpy(at, line.text + duration_at, duration_size)
         line.size += duration_size
+        if course.key is not None:
+            named(line, b',"endpoint":', call.endpoint)
         protocol(line, call.sent_by)
+        if course.key is not None:
+            put(line, b',"key":')
+            number(line, <long>course.key + 1)
         put(line, b',"status":')
         number(line, call.status)
         put(line, b',"class":"success","decision":"delivered"}')

@@ -53,7 +53,8 @@ cdef class Metrics:
 
     @cython.locals(found=Series)
     cpdef Series series(self, PolicyBase policy)
-    @cython.locals(call=CallRecord, course=Course, series=Series, own=Series, seconds=double, at=Py_ssize_t, histogram=Durations)
+    @cython.locals(call=CallRecord, course=Course, policy=PolicyBase, latest=PolicyBase, series=Series, own=Series,
+                   seconds=double, at=Py_ssize_t, histogram=Durations)
     cpdef add(self, calls)
     cdef bint _count_decided(self, Series series, Series own, CallRecord call, Course course) except -1
 

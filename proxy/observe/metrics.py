@@ -32,7 +32,7 @@ _SUCCESS, _NOT_RETRYABLE = Class.SUCCESS, Outcome.NOT_RETRYABLE
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 300.0)
 
 #: The first bounds, for durations of most calls that do not wait.
-_SHORT = BOUNDS[:5]
+_SHORT, _SHORTEST = BOUNDS[:5], BOUNDS[0]
 
 #: The slots of a histogram that has counted nothing. Compiled, they are an array, which can't be made from `[0] * n`.
 _NOTHING = [0] * (len(BOUNDS) + 1)
@@ -287,22 +287,23 @@ class Metrics:
 
     def add(self, calls: Iterable[CallRecord]) -> None:
         """Count calls, and requests that no policy applied to; the latter have empty labels."""
-        known = self._by_policy
+        latest: Policy | None = None  # the policy of the call before: `series` is its series
         for call in calls:
             policy, course = call.policy, call.course
-            series = known.get(policy) or self.series(policy)
+            if policy is not latest:
+                latest, series = policy, self.series(policy)
             if call.grpc_status is not None:
                 series.grpc[call.grpc_status] += 1
             if policy is NO_POLICY:
                 series.outcomes[course.outcome, call.status // 100] += 1
                 continue
             seconds = call.ended - call.started
-            at = _slot(seconds)
+            at = 0 if seconds <= _SHORTEST else _slot(seconds)
             histogram = series.call_seconds
             histogram._slots[at] += 1
             histogram.total += seconds
             own = _count_app(series, call) if call.app else None
-            if course is not AT_ONCE and self._count_decided(series, own, call, course):
+            if course is not AT_ONCE and course.key is None and self._count_decided(series, own, call, course):
                 continue
             series.at_once[call.status // 100] += 1
             histogram = series.attempt_seconds

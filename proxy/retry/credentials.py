@@ -13,7 +13,8 @@ out, all later ones carry its credential: keys that make a call idempotent are s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from proxy.retry.facts import Class, Failure
@@ -23,6 +24,8 @@ from proxy.retry.policy import Credentials
 ASIDE = 300.0
 
 _NEVER = float("inf")
+#: No credential, with the time until which it is forbidden: what nearly all calls know.
+_NONE_YET: Mapping[int, float] = MappingProxyType({})
 
 
 class KeyGates(Protocol):
@@ -74,16 +77,20 @@ class Roster:
 
 class KeyRing(Generic[L]):
     """The credentials of one policy and scope value, to choose from. `make` makes the state of a credential (its lane:
-    rate, limiter and cooldown) when the credential is first used.
+    rate, limiter and cooldown) when the credential is first used; `why_next`: the reason for choosing the next one in
+    the order of use, for people.
     """
 
-    __slots__ = ("_lanes", "_make", "definition", "roster")
+    __slots__ = ("_lanes", "_make", "definition", "roster", "why_next")
 
     def __init__(self, definition: Credentials, roster: Roster, make: Callable[[int], L]) -> None:
         self.definition = definition
         self.roster = roster
         self._make = make
         self._lanes: list[L | None] = [None] * len(definition.values)
+        self.why_next = "it is its turn" if definition.pick == "next" else "it is the first that may be used"
+        if len(definition.values) == 1:
+            self.why_next = "there is no other"
 
     def lane(self, key: int) -> L:
         """The state that calls with this credential share."""
@@ -120,10 +127,6 @@ class KeyRing(Generic[L]):
             key = key + 1 if key + 1 < count else 0
         return None
 
-    def take_turn(self, key: int) -> None:
-        """Advance the round-robin order past this credential, which is used now."""
-        self.roster.turn = key + 1
-
     def put_aside(self, key: int, now: float) -> bool:
         """Put aside a credential that the upstream refuses. Returns False if the credential was put aside already."""
         digest, roster = self.definition.digests[key], self.roster
@@ -135,22 +138,19 @@ class KeyRing(Generic[L]):
 
 class CallKeys(Generic[L]):
     """The choice of credentials for the attempts of one call. `key`: the credential of the attempt which is next or in
-    flight; `why`: the reason for choosing it, for people.
+    flight; `lane`: the state that calls with it share; `why`: the reason for choosing it, for people.
     """
 
-    __slots__ = ("_throttled", "bound", "key", "ring", "why")
+    __slots__ = ("_throttled", "bound", "key", "lane", "ring", "why")
+
+    lane: L
 
     def __init__(self, ring: KeyRing[L], now: float) -> None:
         self.ring = ring
         self.bound = False
-        self._throttled: dict[int, float] = {}  # by number: until when this call's own answers forbid a credential
+        self._throttled = _NONE_YET  # by number: until when this call's own answers forbid a credential
         self.key, self.why = 0, ""
         self._choose(now)
-
-    @property
-    def lane(self) -> L:
-        """The state that calls with the credential in use share."""
-        return self.ring.lane(self.key)
 
     def bind(self) -> None:
         """Keep the credential in use for all later attempts, since an attempt with it may have been carried out."""
@@ -164,7 +164,7 @@ class CallKeys(Generic[L]):
         """
         put_aside = refused and not outdated and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
-            self._throttled[self.key] = now + (failure.pushback.delay or 0.0)
+            self._throttled = {**self._throttled, self.key: now + (failure.pushback.delay or 0.0)}
         if not failure.verdict.unprocessed and not refused:
             self.bind()
         return put_aside
@@ -225,25 +225,19 @@ class CallKeys(Generic[L]):
         ring = self.ring
         ready = None if self._throttled else ring.next_ready(now)
         if ready is not None:
-            self._use(ready, self._why_next)
+            self._use(ready, ring.why_next)
             return
         usable = ring.usable(now)
         free = [key for key in usable if self._is_free(key, now)]
         if not free:
             self._use(self._soonest(usable, now), "all keys are held, and it is free soonest")
             return
-        self._use(self._first_ready(free, now), self._why_next)
-
-    @property
-    def _why_next(self) -> str:
-        definition = self.ring.definition
-        if len(definition.values) == 1:
-            return "there is no other"
-        return "it is its turn" if definition.pick == "next" else "it is the first that may be used"
+        self._use(self._first_ready(free, now), ring.why_next)
 
     def _use(self, key: int, why: str) -> None:
-        self.key, self.why = key, why
-        self.ring.take_turn(key)
+        ring = self.ring
+        self.key, self.lane, self.why = key, ring.lane(key), why
+        ring.roster.turn = key + 1
 
     def _first_ready(self, keys: Sequence[int], now: float) -> int:
         return next((key for key in keys if self.ring.lane(key).is_ready(now)), keys[0])

@@ -124,12 +124,15 @@ class Connection(EventSource):
         self.exchanges += 1
         text = prepared.text or self._render(prepared)
         if end and prepared.text:  # the other attributes are as `_over` left them
-            if len(body) >= LARGE:
-                self.transport.writelines((text, body))
-            elif self._socket is None:
-                self.transport.write(text + body if body else text)
+            if body:
+                if len(body) >= LARGE:
+                    self.transport.writelines((text, body))
+                    return
+                text += body
+            if self._socket is None:
+                self.transport.write(text)
             else:
-                write_at_once(self.transport, self._socket, text + body if body else text)
+                write_at_once(self.transport, self._socket, text)
             return
         self._chunked = request.chunked
         self._upgrade = None if request.scanned else request.upgrade

@@ -16,7 +16,7 @@ from proxy.admin.app import admin_app
 from proxy.admin.views import Readiness, View
 from proxy.observe.access_log import AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.call_record import AT_ONCE, CallRecord, refused
+from proxy.observe.call_record import AT_ONCE, SUCCESS, CallRecord, Course, at_once_with, refused
 from proxy.observe.compiled import attempt_json, call_json
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import Metrics
@@ -95,6 +95,19 @@ def test_a_call_that_shares_its_course_is_written_and_counted_like_any_other(mor
     shared = ended(**more)
     shared.course = AT_ONCE
     assert seen(shared) == seen(ended(**more))
+
+
+def test_a_call_at_once_with_a_credential_shares_its_course_and_has_an_attempt() -> None:
+    metrics, own = Metrics(), Metrics()
+    shared, written = ended(sent_by="http/1.1"), ended()
+    shared.course = at_once_with(1, "it is its turn")
+    written.course = Course(SUCCESS, 1, shared.history)
+    assert shared.history[0].key == 1 and shared.history[0].key_why == "it is its turn"
+    assert call_json(shared) == call_json(written)
+    assert json.loads(call_json(shared))["history"][0]["key"] == 2
+    Observers(metrics, RecentCalls(), None).call_ended(shared)
+    Observers(own, RecentCalls(), None).call_ended(written)
+    assert render(metrics, Gauges())[0] == render(own, Gauges())[0]
 
 
 def test_a_line_of_each_sort_letter_by_letter() -> None:

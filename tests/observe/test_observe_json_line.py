@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from observed import POLICY, ended
 
 from proxy.observe import call_json, compiled
-from proxy.observe.call_record import AT_ONCE, NO_POLICY, SUCCESS, CallRecord, Course
+from proxy.observe.call_record import AT_ONCE, NO_POLICY, SUCCESS, CallRecord, Course, at_once_with
 from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 
@@ -116,7 +116,7 @@ def test_every_field_of_a_record_is_drawn() -> None:
         return {name for name in dir(record) if name[0] != "_" and not callable(getattr(record, name))}
 
     assert kept(AttemptRecord) == set(ATTEMPTS)
-    assert kept(CallRecord) | kept(Course) == {*CALLS, "course", "trace", "was_sent_once"}
+    assert kept(CallRecord) | kept(Course) == {*CALLS, "course", "trace", "was_sent_once", "key", "key_why"}
 
 
 @given(DRAWN)
@@ -142,6 +142,19 @@ def test_the_course_that_calls_share_is_written_like_one_of_their_own(call: Call
     own = call_json.call_json(call)
     call.course = AT_ONCE
     assert call_json.call_json(call) == compiled.call_json(call) == own
+
+
+@given(DRAWN, st.integers(0, 1000))
+def test_a_call_at_once_with_a_credential_is_written_like_its_only_attempt(call: CallRecord, key: int) -> None:
+    call.course = at_once_with(key, "it is its turn")
+    shared = call_json.call_json(call)
+    assert compiled.call_json(call) == shared
+    call.course = Course(SUCCESS, 1, call.history)
+    assert [(each.key, each.key_why) for each in call.history] == [(key, "it is its turn")]
+    own = call_json.call_json(call)
+    if call.ended == call.started:  # two ways to write zero
+        own = own.replace('"start":0.000000,"duration":0.000000', '"start":0.000000,"duration":0.0')
+    assert shared == own
 
 
 @given(st.lists(DRAWN, max_size=4))
