@@ -1,4 +1,4 @@
-"""The driver that carries out a call's actions on a virtual clock, and records what happens.
+"""The driver that carries out a call's actions on a virtual clock.
 
 The driver drives the same `Call` objects that the proxy drives with sockets (`proxy.forward.exchange` is the
 counterpart); nothing is decided in this module.
@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import proxy.retry.actions as act
-from proxy.forward.headers import gave_up
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
+from proxy.lab.request_body import BufferBudget
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.buckets import Bucket
 from proxy.retry.content_coding import coding_of, decoded
-from proxy.retry.environment import Env
 from proxy.retry.event_stream import SseReader
-from proxy.retry.facts import FaultKind, Outcome, Request
-from proxy.retry.fallback import Elsewhere
-from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
+from proxy.retry.facts import FaultKind, Outcome
+from proxy.retry.first_byte import PEEK_LIMIT, BodyWait
 from proxy.retry.machine import Call
-from proxy.retry.policy import Fallback, Policy
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policy import Fallback
 from proxy.retry.stream_ends import UNFINISHED, EndReader
-from proxy.retry.token_estimate import estimate
 from proxy.retry.token_usage import TokenUsage, UsageReader
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
@@ -39,36 +33,6 @@ _UNKNOWN = Sending(math.inf)
 
 #: Decides what happens to a sending of attempt n (first) that begins now (second).
 UpstreamModel = Callable[[int, float], Sending]
-
-
-class KnownBody:
-    """A request's body that is known from the beginning (`proxy.retry.facts.Body`)."""
-
-    def __init__(self, pieces: Sequence[bytes]) -> None:
-        self._pieces = pieces
-
-    def whole(self) -> Sequence[bytes]:
-        """The whole body, in pieces."""
-        return self._pieces
-
-
-class BufferBudget:
-    """The replay buffers' budget, as `buffers:` bounds it: bytes for one call and for all."""
-
-    def __init__(self, per_request: float = math.inf, total: float = math.inf) -> None:
-        self._per_request = per_request
-        self._left = total
-
-    def keep(self, size: int) -> bool:
-        """Keep a body of this size for another attempt, if there is room for it; return whether it is kept."""
-        if size > self._per_request or size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def free(self, size: int) -> None:
-        """Free the bytes of a body that is no longer needed."""
-        self._left += size
 
 
 class Driver:
@@ -492,149 +456,3 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
 
 
 # -- what is written down of it -------------------------------------------------------------------------------------
-
-
-class OtherUpstreams(Protocol):
-    """The upstreams that may take a call over as its fallbacks (`proxy.lab.fallback`)."""
-
-    def why_not(self, entry: Fallback) -> str:
-        """The reason why the upstream of a fallback entry can't take the call over, in a clause; "" if it can."""
-
-    def call_of(self, entry: Fallback, now: float) -> tuple[Request, Policy, ScopeState]:
-        """The call as the upstream of a fallback entry gets it, at `now` (seconds): its request, the policy that
-        applies to it there, and the state of its scope.
-        """
-
-
-class Recorder(Driver):
-    """A call that is driven to its end. `starts` are seconds from the call's beginning; `levels` are the bucket's
-    levels after the end of each attempt.
-    """
-
-    scope: ScopeState
-
-    @property
-    def longest(self) -> float | None:
-        """The seconds after which an attempt without an answer is given up; None if nothing bounds it."""
-        bounds = (self.attempt_timeout, first_byte_of(self.call.so_far.policy, self.call.so_far.request, self.asked))
-        return min((bound for bound in bounds if bound is not None), default=None)
-
-    def enter(
-        self, request: Request, policy: Policy, scope: ScopeState, env: Env, others: OtherUpstreams | None = None
-    ) -> None:
-        """Begin the call of the app's request. `scope`: what the call shares with others, such as its bucket; `env`:
-        the random source and the observers of the run. `others` are the upstreams that may take the call over; without
-        them none does.
-        """
-        self.starts: list[float] = []
-        self.levels: list[float | None] = []
-        self._scopes: dict[int, ScopeState] = {}  # in which each attempt was sent
-        self._others = others
-        elsewhere = None if others is None else others.why_not
-        self.begin(self._call(request, policy, scope, env, elsewhere))
-
-    def call_elsewhere(self, entry: Fallback) -> Call:
-        """The call as the upstream of a fallback entry gets it."""
-        assert self._others is not None  # they were asked
-        return self._call(*self._others.call_of(entry, self.clock.now), self.call.so_far.next_attempt.env)
-
-    def _call(
-        self, request: Request, policy: Policy, scope: ScopeState, env: Env, elsewhere: Elsewhere | None = None
-    ) -> Call:
-        self.scope = scope
-        request.body = KnownBody(self.asked)
-        self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
-        call = Call(request, policy, scope, env, self.set_alarm, elsewhere)
-        if policy.tokens is not None:
-            size = max(self.body_size, sum(map(len, self.asked)))
-            call.expects(estimate(policy.tokens, self.asked or None, size, scope.token_sizes, self.clock.now))
-        return call
-
-    def launched(self, attempt: int) -> float:
-        """Record when the attempt was sent. A transparent retry keeps the number and the start of its attempt."""
-        self._scopes[attempt] = self.scope
-        if attempt > len(self.starts):
-            self.starts.append(self.clock.now - self.began)
-        return 0.0
-
-    def ended(self, attempt: int) -> None:
-        """Record the bucket's level after the call has dealt with an attempt's end, once for each attempt."""
-        latest = next((record for record in reversed(self.call.so_far.history) if record.attempt == attempt), None)
-        if latest is None or latest.decision != "transparent" or self.outcome is not None:
-            now_in, self.scope = self.scope, self._scopes.get(attempt, self.scope)
-            self.levels.append(self.level)
-            self.scope = now_in
-
-    @property
-    def bucket(self) -> Bucket | None:
-        """The bucket that pays for the call's retries, whose level is recorded; None without one."""
-        return self.scope.bucket
-
-    @property
-    def level(self) -> float | None:
-        """The bucket's level now; None without a bucket."""
-        return None if self.bucket is None else self.bucket.level(self.clock.now)
-
-    @property
-    def elapsed(self) -> float:
-        """The seconds from the call's beginning until its answer goes to the app, or to the call's end if it breaks; 0
-        before the end.
-        """
-        until = self.finished if self.sent_on is None or self.sent_on.handed_on is None else self.sent_on.handed_on
-        return 0.0 if until is None else until - self.began
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether a gRPC call that was given up got trailers in place of the upstream's HTTP error (contract, section
-        12, "What the app gets").
-        """
-        call, reply = self.call.so_far, None if self.sent_on is None else self.sent_on.reply
-        if reply is None or self.outcome is None or not call.request.is_grpc or reply.fields.get_all("grpc-status"):
-            return False
-        return gave_up(call.policy, self.outcome, call.attempts, no_place=call.found_no_place)
-
-    @property
-    def status(self) -> int | None:
-        """The status of the answer that the app got; None if it got none."""
-        if self.answer is None:
-            reply = None if self.sent_on is None else self.sent_on.reply
-            return 200 if self.is_replaced else None if reply is None else reply.status
-        return 200 if self.call.so_far.request.is_grpc else self.answer.status
-
-
-class FixedDraws:
-    """A source of random draws that always gives the same number."""
-
-    def __init__(self, draw: float) -> None:
-        self._draw = draw
-
-    def random(self) -> float:
-        """The number that every draw gives."""
-        return self._draw
-
-
-class Fresh:
-    """The policies of one run, as if nothing had happened yet. Runs do not touch each other; policies that share a
-    strategy in the configuration share one in the run.
-
-    Buckets, limiters and cooldowns are made again with each `Registry`. A user's own strategy keeps the state that its
-    calls share in itself, so it is made again here.
-    """
-
-    def __init__(self) -> None:
-        self._policies: dict[Policy, Policy] = {}
-        self._strategies: dict[int, Any] = {}
-
-    def policy(self, made: Policy) -> Policy:
-        """The same policy, with a user's own strategy made again for this run."""
-        strategy = made.strategy
-        if strategy.custom is None or strategy.remake is None:
-            return made
-        known = self._policies.get(made)
-        if known is None:
-            shared = id(strategy.custom)
-            if shared not in self._strategies:
-                self._strategies[shared] = strategy.remake()
-            custom = replace(strategy, custom=self._strategies[shared])
-            known = self._policies[made] = replace(made, strategy=custom)
-        return known

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from proxy.config.settings import Settings
 from proxy.forward.fallback import is_digest
-from proxy.lab.driver import Fresh
+from proxy.lab.fresh_policies import Fresh
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.fallback import left_behind

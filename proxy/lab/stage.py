@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from proxy.config.settings import Settings
 from proxy.lab.clock import Clock
-from proxy.lab.driver import Fresh, Recorder
 from proxy.lab.fallback import ConfiguredUpstreams
+from proxy.lab.fresh_policies import Fresh
+from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.retry.backoff import Chance
 from proxy.retry.environment import Env

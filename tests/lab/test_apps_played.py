@@ -15,7 +15,7 @@ import yaml
 from proxy.config.load import load_tree
 from proxy.config.settings import Settings
 from proxy.lab.clock import BEGIN
-from proxy.lab.driver import Recorder
+from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen, choose
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import FAULTS, Sending, UpstreamStep

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.lab.clock import ALARM, BEGIN, DEADLINE, UPSTREAM, Clock
-from proxy.lab.driver import BufferBudget
+from proxy.lab.request_body import BufferBudget
 
 
 def test_at_one_instant_the_upstream_comes_first_and_deadlines_last() -> None:

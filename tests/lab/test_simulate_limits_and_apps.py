@@ -11,7 +11,8 @@ import pytest
 from support.scenarios import scenario
 
 from proxy.lab.clock import Clock
-from proxy.lab.driver import Driver, FixedDraws
+from proxy.lab.driver import Driver
+from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.simulate.columns import WITHOUT_APPS, columns
 from proxy.lab.simulate.figures import figures
 from proxy.lab.simulate.ledger import Ledger

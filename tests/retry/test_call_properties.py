@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
-from proxy.lab.driver import BufferBudget, Driver, Sending
+from proxy.lab.driver import Driver, Sending
+from proxy.lab.request_body import BufferBudget
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, QuotaBucket

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from playbook import Playbook
 
 from proxy.lab.clock import BEGIN, Clock
-from proxy.lab.driver import Driver, FixedDraws
+from proxy.lab.driver import Driver
+from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.actions import Launch
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec

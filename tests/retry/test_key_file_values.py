@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.lab.driver import FixedDraws
+from proxy.lab.fixed_draws import FixedDraws
 from proxy.retry.actions import Actions, Launch
 from proxy.retry.credentials import ASIDE
 from proxy.retry.dialect import Classify

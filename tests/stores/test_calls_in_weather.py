@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
-from proxy.lab.driver import BufferBudget, Driver, KnownBody, Sending
+from proxy.lab.driver import Driver, Sending
+from proxy.lab.request_body import BufferBudget, KnownBody
 from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.apps import RANKS, NamedApp
 from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec

@@ -15,11 +15,12 @@ from typing import Any
 from proxy.config.settings import Settings
 from proxy.forward.headers import CallEnd, answer_fields, attempt_results
 from proxy.lab.clock import Clock
-from proxy.lab.driver import FixedDraws, Recorder
 from proxy.lab.explain import wording
 from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status
 from proxy.lab.explain.wording import between, span
+from proxy.lab.fixed_draws import FixedDraws
+from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import UpstreamStep

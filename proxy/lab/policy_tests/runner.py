@@ -20,8 +20,10 @@ from typing import Any
 from proxy.config import units
 from proxy.forward.headers import attempt_fields
 from proxy.lab.clock import BEGIN
-from proxy.lab.driver import BufferBudget, FixedDraws, Recorder
+from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
+from proxy.lab.recorder import Recorder
+from proxy.lab.request_body import BufferBudget
 from proxy.lab.routing import Chosen, RefusedCall, choose
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending, UpstreamStep

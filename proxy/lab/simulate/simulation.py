@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from proxy.lab.clock import BEGIN, DEADLINE, Clock
-from proxy.lab.driver import Driver, Fresh
+from proxy.lab.driver import Driver
 from proxy.lab.fleet.factory import PlayedFleet
 from proxy.lab.fleet.played_redis import PlayedRedis
+from proxy.lab.fresh_policies import Fresh
 from proxy.lab.simulate.arrivals import Arrival, arrivals, visits
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.ledger import Ledger

@@ -17,8 +17,9 @@ from typing import Any
 
 from proxy.config.settings import Settings
 from proxy.lab.clock import BEGIN, DEADLINE, UPSTREAM
-from proxy.lab.driver import FixedDraws, Recorder
+from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.kept_calls import Kept, KeptCall, gave_up, kept_call, result_of
+from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending
