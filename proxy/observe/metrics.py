@@ -411,7 +411,7 @@ def _count_history(
                 reason = _reason(series, record, records)
             _count(series, record, reason)
             if own is not None:
-                own.reasons[reason] += 1
+                own.reasons[reason] = own.reasons.get(reason, 0) + 1
         last, reason, ended = record, what, ended + 1
         if record.delay is not None and decision == "retried":
             waited = record.delay
