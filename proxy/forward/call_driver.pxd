@@ -12,7 +12,7 @@ from proxy.forward.timers cimport Alarm
 from proxy.forward.undecided cimport Undecided
 from proxy.forward.upload cimport Upload
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.actions cimport Ask, Deliver, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.actions cimport Ask, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.call_state cimport CallState
 from proxy.retry.facts cimport Reply
 from proxy.retry.machine cimport Call as Decider
@@ -42,7 +42,7 @@ cdef class CallDriver(AttemptOwner):
     cpdef Decider _decide(self)
     cpdef notify(self, double now, event, tuple facts, Decider call=*)
     cpdef report_ended(self, long attempt, double now, trailers)
-    @cython.locals(ending=Finish)
+    @cython.locals(ending=Finish, discarded=Discard)
     cpdef carry_out(self, tuple actions, double now)
     @cython.locals(direct=ConnectionStream, connection=Connection)
     cpdef stream_on(self, Attempt attempt, double now)
@@ -67,8 +67,9 @@ cpdef _launch(CallDriver driver, Launch action, double now)
 cpdef _deliver(CallDriver driver, Deliver action, double now)
 @cython.locals(attempt=Attempt)
 cpdef _hold(CallDriver driver, Hold action, double now)
+cpdef _cancel(CallDriver driver, action, double now)
 @cython.locals(attempt=Attempt)
-cpdef _drop(CallDriver driver, action, double now)
+cdef _end(CallDriver driver, long number)
 @cython.locals(attempt=Attempt)
 cpdef _peek(CallDriver driver, Peek action, double now)
 cpdef _ask(CallDriver driver, Ask action, double now)

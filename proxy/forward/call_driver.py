@@ -149,7 +149,7 @@ class CallDriver(AttemptOwner):
         if undecided.keys is not None:
             call.carry(undecided.keys)
             undecided.keys = None  # if the call goes on at another upstream, it gets other credentials there
-        if plan.goes_elsewhere:
+        if not plan.plain and plan.goes_elsewhere:  # the plan of a tunnel, which is never plain
             call.goes_elsewhere()
         if self.decided:
             self.sender.go_elsewhere(plan, call, body)
@@ -301,6 +301,9 @@ class CallDriver(AttemptOwner):
                 _wake_at(self, action, now)
             elif kind is Hold:
                 _hold(self, action, now)
+            elif kind is Discard:
+                discarded: Discard = action
+                _end(self, discarded.attempt)
             elif kind is Finish:
                 ending: Finish = action
                 self.finish(ending.outcome, now)
@@ -529,9 +532,14 @@ def _hold(driver: CallDriver, action: Hold, now: float) -> None:
         driver.sender.avoid(attempt, True)
 
 
-def _drop(driver: CallDriver, action: Discard | Cancel, now: float) -> None:
-    """End the attempt that the action names, whether its answer is held or has not come."""
-    attempt = driver.flights.pop(action.attempt, None)
+def _cancel(driver: CallDriver, action: Cancel, now: float) -> None:
+    """End the attempt that the action names."""
+    _end(driver, action.attempt)
+
+
+def _end(driver: CallDriver, number: int) -> None:
+    """End the attempt with this number, whether its answer is held or has not come."""
+    attempt = driver.flights.pop(number, None)
     if attempt is not None:
         attempt.drop()
 
@@ -607,8 +615,7 @@ def _fall_back(driver: CallDriver, action: FallBack, now: float) -> None:
 
 #: How each action that `CallDriver.carry_out` does not name is carried out, by its type.
 _CARRIED_OUT: dict[type[Action], Callable[[CallDriver, Any, float], None]] = {
-    Discard: _drop,
-    Cancel: _drop,
+    Cancel: _cancel,
     Peek: _peek,
     Ask: _ask,
     FallBack: _fall_back,

@@ -39,7 +39,7 @@ cdef class Sender:
     cdef public tuple _avoided
     cdef public object _key
 
-    @cython.locals(destination=Destination, attempt=Attempt, dial=AttemptDial)
+    @cython.locals(destination=Destination, attempt=Attempt, dial=AttemptDial, origin=Origin)
     cpdef Attempt launch(self, AttemptOwner owner, Launch action, double now)
     @cython.locals(origin=Origin, direct=ConnectionStream)
     cpdef resting(self, Attempt attempt, double now)

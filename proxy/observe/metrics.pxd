@@ -68,7 +68,7 @@ cdef Series _count_app(Series series, CallRecord call)
 @cython.locals(own=Series)
 cdef Series _of_app(Series series, str app)
 @cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long, decision=object, what=object,
-               over=double, waited=double)
+               over=double, waited=double, opening=AttemptRecord)
 cdef _count_history(Series series, Series own, CallRecord call, records, bint is_over=*)
 cdef _count_first_byte(Series series, AttemptRecord record)
 @cython.locals(other=AttemptRecord)

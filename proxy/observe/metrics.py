@@ -385,7 +385,8 @@ def _count_history(
     counts the calls of its app, None if it has none; of an app only the retries are counted, and those denied.
     `records` are the attempts at one upstream; `is_over`: the call ended at that upstream.
     """
-    before = records[0].attempt if records else 1
+    opening = records[0] if records else None
+    before = 1 if opening is None else opening.attempt
     if before > 1:  # attempts that are sent side by side end in any order
         for record in records:
             before = min(before, record.attempt)

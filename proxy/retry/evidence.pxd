@@ -16,6 +16,7 @@ cdef class Evidence:
     cdef public tuple found
     cdef public list failures
     cdef public list _latest
+    cdef public long long _noted
     cdef public double _all
     cdef public double _refused
     cdef public double _at

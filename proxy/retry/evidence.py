@@ -39,7 +39,7 @@ class Evidence:
     """
 
     __slots__ = (
-        "_all", "_at", "_latest", "_refused", "_upto", "by_chance", "failures", "found", "loads",
+        "_all", "_at", "_latest", "_noted", "_refused", "_upto", "by_chance", "failures", "found", "loads",
         "throughput", "traffic",
     )  # fmt: skip
 
@@ -50,6 +50,7 @@ class Evidence:
         self.throughput: Throughput | None = None
         self.found = (0.0, 1.0)
         self.failures: list[tuple[int, str]] = []
+        self._noted = -1  # the number of the last of these
         self._latest: list[tuple[int, float]] = []  # `ended` at each of the latest refusals, and when they were
         self._all = self._refused = 0.0  # counts of the last minute, fading
         self._at = 0.0  # when those counts were true,
@@ -63,8 +64,9 @@ class Evidence:
     def note(self, number: int, how: str) -> None:
         """Note for observers how the attempt with this number failed: a status, or a kind of fault."""
         failures = self.failures
-        if failures and failures[-1][0] == number:
+        if number == self._noted:
             return
+        self._noted = number
         if len(failures) >= _KEPT:
             del failures[0]
         failures.append((number, how))

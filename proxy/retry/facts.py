@@ -418,4 +418,5 @@ class Failure:
         self.fault = fault
         self.sent = sent
         self.carried_out = False
-        self.goes_on: bool = verdict.cls.retryable
+        cls = self.verdict.cls  # of an attribute, whose type is known; a failure is mostly transient
+        self.goes_on: bool = cls is _TRANSIENT or cls.retryable

@@ -12,7 +12,7 @@ from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
-from proxy.retry.value_bases cimport FaultBase, PolicyBase, StrategyBase, VerdictBase
+from proxy.retry.value_bases cimport FaultBase, PolicyBase, PushbackBase, StrategyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -67,6 +67,7 @@ cdef _keeping(CallState call, Reply reply, double now)
 cdef bint _may_be_cooled(CallState call) except -1
 cdef SequentialFlow _flow_of(CallState call, PolicyBase policy)
 cdef bint _is_non_fatal(CallState call, FaultBase fault) except -1
+@cython.locals(pushback=PushbackBase)
 cdef Failure _failure_of(CallState call, long attempt, Reply reply, VerdictBase verdict, double sent, double wall)
 cdef Failure _failure_by(CallState call, Flight flight, FaultBase fault)
 cdef _pushback_of(CallState call, Reply reply, cls, double wall)
