@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.limit_refill import EXPLAINED, SECOND, Refill
+from proxy.retry.limit_refill import EXPLAINED, SECOND, Earlier, Refill
 from proxy.retry.report_trust import ReportTrust
 from proxy.retry.token_estimate import ONE, UNIT_INDEX, Price
 
@@ -32,6 +32,8 @@ _SLICES = 64
 _FIRST = 256
 #: Seconds of waiting that are worth a test of what is reported.
 _WORTH_A_TEST = 0.5
+#: The part of a limit that it gets at most between a request and its answer where a refusal shows this to be too much.
+_BETWEEN = 0.05
 #: A shortfall that is only the rounding of sums counts as none.
 _ROUNDING = 1e-6
 
@@ -39,12 +41,13 @@ _ROUNDING = 1e-6
 class _Report:
     """The latest report of one limit. `reported`: the limit as the answer reported it. `spent`: what had been spent of
     the limit in all when the attempt that this report answers had been sent, at `since`; `order`: the number of that
-    attempt; `until`: when the limit is full again; `rate`: what is added each second, 0 if that is not known.
+    attempt; `came`: when the answer came; `until`: when the limit is full again; `rate`: what is added each second, 0
+    if that is not known.
     `is_assumed`: no answer made this report: it was made up at the limit's reset, and says how much is expected to be
     left. `is_tested`: one attempt finds out whether the report is right.
     """
 
-    __slots__ = ("is_assumed", "is_tested", "order", "rate", "reported", "since", "spent", "until")
+    __slots__ = ("came", "is_assumed", "is_tested", "order", "rate", "reported", "since", "spent", "until")
 
     def __init__(
         self, reported: ReportedLimit, sent: Price, since: float, until: float, rate: float, *, assumed: bool = False
@@ -54,7 +57,7 @@ class _Report:
         self.is_tested = False
         self.spent = sent[UNIT_INDEX[reported.counts]]
         self.order = sent[0]
-        self.since = since
+        self.since = self.came = since
         self.until = until
         self.rate = rate
 
@@ -72,7 +75,18 @@ class _Report:
 class Account:
     """The attempts of one endpoint and credential, and the limits that their answers report."""
 
-    __slots__ = ("_began", "_refills", "_sent", "_spent", "refused_since", "reports", "succeeded", "trust")
+    __slots__ = (
+        "_began",
+        "_earlier",
+        "_late",
+        "_refills",
+        "_sent",
+        "_spent",
+        "refused_since",
+        "reports",
+        "succeeded",
+        "trust",
+    )
 
     def __init__(self) -> None:
         self._spent = list(ONE)
@@ -81,6 +95,8 @@ class Account:
         )  # slices: first, last, sum so far
         self._began = _NEVER  # when the first attempt was sent
         self._refills: dict[str, Refill] = {}
+        self._earlier: dict[str, Earlier] = {}  # a report of each limit that refills all the time
+        self._late: set[str] = set()  # limits whose reports say what was left when the answer came, not its request
         self.reports: dict[str, _Report] = {}
         self.trust = ReportTrust()
         self.refused_since = -_NEVER  # when the last attempt was sent whose refusal named a delay
@@ -152,12 +168,16 @@ class Account:
             rate = refill.rate
         later = 0.0 if reported.reset % 1 == 0 else _MILLISECOND
         report = _Report(reported, sent, since, now + reported.reset + later, rate)
-        report.is_tested = tested
+        report.is_tested, report.came = tested, now
         self.reports[reported.name] = report
         own, used = self._estimated(report), _NEVER if reported.limit is None else reported.limit - reported.remaining
         refill.fits = reported.counts != "attempts" or own <= _TOO_MUCH * used + _FEW
         if reported.limit is not None:
-            if reported.counts != "attempts":
+            if reported.counts != "attempts" and rate:
+                earlier = self._earlier.get(reported.name)
+                earlier = refill.learn_scale_of_refilled(earlier, reported, report.spent, since, rate)
+                self._earlier[reported.name] = earlier
+            elif reported.counts != "attempts":
                 refill.learn_scale(used, own, reported.limit)
             refill.learn_others(used - self._own(report), reported.remaining, reported.limit, now)
         refill.others = self._of_others(report)
@@ -239,7 +259,12 @@ class Account:
         kept = {}
         for name, each in self.reports.items():
             limit = each.reported.limit
-            if limit is None or each.rate:
+            if limit is None:
+                continue
+            if each.rate:
+                between = each.rate * (each.came - each.since)
+                if each.came <= since and not each.is_assumed and 0 < between <= _BETWEEN * limit:
+                    self._late.add(name)
                 continue
             if self.predicts(name, now):
                 if self.left_of(each, now) <= _LITTLE * limit:
@@ -254,7 +279,7 @@ class Account:
         """The rest of the limit of this report at `now`; below zero if more was sent since than was left."""
         reported, place = report.reported, report.unit_index
         refill = self._refills[reported.name]
-        back = report.rate * (now - report.since)
+        back = report.rate * (now - (report.came if reported.name in self._late else report.since))
         if report.rate:
             back /= refill.scale
         elif refill.slides and refill.fits:
@@ -308,6 +333,8 @@ class Account:
         """Forget all that is known of a limit."""
         self.forget(name)
         self._refills.pop(name, None)
+        self._earlier.pop(name, None)
+        self._late.discard(name)
         self.trust.forget(name)
 
     def believes_none(self, now: float) -> bool:

@@ -20,6 +20,9 @@ from proxy.retry.limit_fields import ReportedLimit
 
 _NEVER = float("inf")
 
+#: An earlier report of a limit: what was left, when its attempt was sent, and what had been spent in all then.
+Earlier = tuple[float, float, float]
+
 #: By how much the use of a limit has to change between two reports that tell how it refills, and how much the rates
 #: that both say may differ.
 _MORE_USED, _ALIKE = 1.5, 1.1
@@ -40,6 +43,8 @@ _NEWEST, _LEAST, _ENOUGH = 0.2, 0.05, 0.2
 #: they take then at least. The part from which on they take too long to follow what tokens cost, in a window that is
 #: whole again at its reset.
 _SLOW, _QUICK, _SLOW_TOKENS = 0.05, 0.2, 0.2
+#: The part of a window from which on no answer says what is left of it.
+_BEYOND = 0.3
 #: The windows for which others are expected to go on using a limit.
 _SHARED = 2.0
 
@@ -58,8 +63,8 @@ class Refill:
 
     __slots__ = (
         "_least", "_longest", "_standing", "_standing_at", "_used", "_whole_in", "base", "fits", "in_part",
-        "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes", "took", "unexplained",
-        "window",
+        "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes", "took",
+        "unexplained", "window",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -117,6 +122,8 @@ class Refill:
         """
         if reported.limit is None:
             return False
+        if self.takes > _BEYOND * self.window:
+            return True  # what is reported is of a window that is nearly over
         is_slow, is_shared = self.takes > max(_QUICK, _SLOW * self.window), now < self.shared_until
         if self.slides and reported.counts != "attempts":
             return is_slow or is_shared
@@ -144,6 +151,28 @@ class Refill:
         """
         if estimated >= _ENOUGH * limit:
             self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+
+    def learn_scale_of_refilled(
+        self, earlier: Earlier | None, reported: ReportedLimit, spent: float, since: float, rate: float
+    ) -> Earlier:
+        """Learn what part of their estimates attempts cost of a limit that gets `rate` a second, from what is left and
+        what was sent since an earlier report, None if this is the first one. `spent`: what had been spent in all when
+        the attempt was sent whose answer made the report `reported`, at `since`. Returns the report that the next one
+        is to be compared with.
+        """
+        limit, now = reported.limit or 0.0, (reported.remaining, since, spent)
+        if earlier is None and reported.window:
+            self.learn_scale(limit - reported.remaining, spent - self.base, limit)
+        elif earlier is None:
+            self.scale = 1.0  # what was learnt before took the limit for one that is full again at its reset
+        elif reported.remaining < limit:
+            remaining, at, before = earlier
+            estimated = spent - before
+            if estimated < _ENOUGH * limit:
+                return earlier
+            used = remaining + rate * (since - at) - reported.remaining
+            self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+        return now
 
     def learn_others(self, unexplained: float, left: float, limit: float, now: float) -> None:
         """Note that a report says that `left` is left of the limit, and that this process has not used `unexplained` of

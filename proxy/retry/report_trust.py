@@ -51,6 +51,8 @@ _GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 5.0, 5, 0.5, 0.6, 0.19
 #: The reports in a row that grow by what is sent, and are not believed while that goes on; by how many times of what is
 #: sent they grow at most.
 _CLIMBS, _ALIKE = 2, 1.5
+#: Seconds after the beginning of a test within which its attempt is sent.
+_AT_ONCE = 0.1
 #: Seconds between two tests of a limit for which several calls wait.
 _TESTS = 60.0
 _NEVER_YET = -float("inf")
@@ -140,9 +142,11 @@ class ReportTrust:
     def refused(self, since: float, now: float) -> None:
         """Note that an attempt, sent at `since`, was refused because a limit was exceeded. This proves each report
         right that nothing is left, if it had come when the attempt was sent, and the reset that it names was still
-        ahead then.
+        ahead then; and each that the attempt tested.
         """
         for trust in self._limits.values():
+            if trust.test_at <= since < trust.test_at + _AT_ONCE:
+                trust.proven_until = now + LASTS
             if trust.empty is not None and trust.came <= since < trust.came + trust.empty.reset * (1 - _CLOCKS):
                 trust.proven_until = now + LASTS
                 trust.tested, trust.row = False, 0

@@ -323,3 +323,35 @@ def test_a_limit_refills_at_its_own_rate_though_attempts_cost_less_than_their_es
 def test_a_limit_without_a_size_may_be_tested() -> None:
     """It can't be known whether this process has used it up."""
     assert told(said(0, None)).test(5, 20, 1)
+
+
+def refilled(account: Account, remaining: float, since: float, now: float) -> None:
+    """Send an attempt whose answer says what is left of a limit of 1000 tokens that gets 100 of them a second."""
+    sent = account.sent(TOKENS, since)
+    reset = (1000 - remaining) / 100
+    account.heard(said(remaining, 1000, reset, counts="tokens", window=10), sent, now, took=now - since)
+
+
+def test_what_attempts_cost_of_a_limit_that_refills_is_learnt_from_what_it_got_meanwhile() -> None:
+    """All that was ever sent is no measure of it: the limit is never full again at a reset."""
+    account = Account()
+    for second in range(1, 40):
+        refilled(account, 100, float(second), second + 0.1)
+    assert account._refills["l"].scale == pytest.approx(1.0, abs=0.01)
+
+
+def test_after_a_refusal_a_limit_that_refills_has_got_nothing_before_its_report_came() -> None:
+    account = Account()
+    account.sent((1.0, 850.0, 500.0, 350.0), 1.0)  # what is used is this process's own use
+    refilled(account, 50, 1.0, 1.2)
+    assert account.wait(TOKENS, 1.5) == pytest.approx(0)
+    account.sent(TOKENS, 1.5)
+    account.refused(1.5, 1.5, delay=1.0)
+    refilled(account, 50, 3.0, 3.2)
+    assert account.wait(TOKENS, 3.5) == pytest.approx(0.2)
+
+
+def test_answers_that_take_a_third_of_the_window_hold_no_call() -> None:
+    account = Account()
+    account.heard(said(0, 20, 2), account.sent(ONE, 0.0), 3.0, took=3.0)
+    assert account.wait(ONE, 3.1) == 0
