@@ -17,7 +17,6 @@ same under the same condition; if they are not empty, the kernel takes only a pa
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 import sys
 
@@ -51,19 +50,6 @@ cdef object PseudoSocket = None
 cdef object buffered = None
 cdef object is_closing = None
 cdef object fileno = None
-
-cdef enum:
-    #: Writes that are gathered at most; a further one is not gathered.
-    MOST = 64
-
-cdef struct Write:
-    PyObject *transport
-    PyObject *socket
-    PyObject *data
-
-cdef Write gathered[MOST]  # what `write_gathered` writes
-cdef int count = 0
-cdef bint gathering = False
 
 
 cpdef bint has_said(int descriptor) except -1:
@@ -103,9 +89,6 @@ cpdef write_at_once(object transport, object socket, bytes data):
     cdef int descriptor
     if data is None:
         raise TypeError("only bytes are written")
-    if gathering and count < MOST:
-        gather(transport, socket, data)
-        return
     if (
         socket is not None
         and type(transport) is TCPTransport
@@ -134,40 +117,3 @@ cdef int descriptor_of(object transport, object socket) except -2:
     if transport is not None and (type(transport) is not TCPTransport or PyObject_CallOneArg(is_closing, transport)):
         return -1
     return PyObject_CallOneArg(fileno, socket)
-
-
-cdef void gather_writes(bint begin) noexcept:
-    """Keep what `write_at_once` is given from now on for `write_gathered`, if `begin`; else write at once again."""
-    global gathering
-    gathering = begin
-
-
-cdef void gather(object transport, object socket, bytes data) noexcept:
-    """Keep a write for `write_gathered`."""
-    global count
-    Py_INCREF(transport)
-    Py_INCREF(socket)
-    Py_INCREF(data)
-    gathered[count].transport = <PyObject *>transport
-    gathered[count].socket = <PyObject *>socket
-    gathered[count].data = <PyObject *>data
-    count += 1
-
-
-cdef write_gathered():
-    """Write what was gathered, in its order."""
-    global count, gathering
-    cdef Write each
-    cdef int at = 0
-    gathering = False
-    try:
-        while at < count:
-            each = gathered[at]
-            at += 1
-            write_at_once(<object>each.transport, <object>each.socket, <bytes>each.data)
-    finally:
-        for at in range(count):
-            Py_DECREF(<object>gathered[at].transport)
-            Py_DECREF(<object>gathered[at].socket)
-            Py_DECREF(<object>gathered[at].data)
-        count = 0

@@ -2,9 +2,7 @@
 """Reads that bypass transports: the connections of one loop on which events of streams come are watched by an epoll of
 our own, and all that is there is read in one callback of the loop, for `proxy.transport.direct_read`.
 
-What that saves is uvloop's part of an event (a callback, a buffer, a context), and most of the kernel's wake-ups: an app
-is woken by the first write of a turn, and while all writes of the turn follow one another, it does not fall asleep
-between them. So events that are passed on as they came are gathered, and written once all connections were read.
+What that saves is most of uvloop's part of an event: a callback, a buffer, a context.
 
 Law: no descriptor is read that uvloop has closed. The socket of `socket_of` is asked for its number before each read, as
 `socket_calls.pyx` says; a closed descriptor has left the epoll by itself, and only one with this number is removed.
@@ -15,16 +13,13 @@ reports it as ever. Only an error that a read has already taken from the kernel 
 
 Law: no byte waits unseen. The kernel tells what comes once (EPOLLET): a read takes all of it, or is so large that uvloop
 reads on; an end that came with it is handed to uvloop.
-
-Law: order is kept. Only `take_event` gathers, and it writes nothing else; what was gathered is written before anything
-else is done for any connection.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 
 from proxy.transport.event_source cimport EventSource
-from proxy.transport.socket_calls cimport descriptor_of, gather_writes, write_gathered
+from proxy.transport.socket_calls cimport descriptor_of
 
 import asyncio
 import os
@@ -110,26 +105,22 @@ cdef class Reads:
         self._free.append(place)
 
     def ready(self):
-        """Read what waits on the connections, and write what was gathered of it."""
+        """Read what waits on the connections."""
         cdef epoll_event events[MOST]
         cdef EventSource connection
         cdef int each, count = epoll_wait(self._epoll, events, MOST, 0)
-        try:
-            for each in range(count):
-                connection = self._connections[events[each].data.u32]
-                if connection is not None:  # else an earlier one of this turn has ended it
-                    try:
-                        self._read(connection, events[each].events, count > 1)
-                    except Exception as error:
-                        loop = asyncio.get_running_loop()
-                        loop.call_exception_handler({"message": "reading a connection failed", "exception": error})
-                        connection.read_failed(error)
-        finally:
-            write_gathered()
+        for each in range(count):
+            connection = self._connections[events[each].data.u32]
+            if connection is not None:  # else an earlier one of this turn has ended it
+                try:
+                    self._read(connection, events[each].events)
+                except Exception as error:
+                    loop = asyncio.get_running_loop()
+                    loop.call_exception_handler({"message": "reading a connection failed", "exception": error})
+                    connection.read_failed(error)
 
-    cdef _read(self, EventSource connection, unsigned int seen, bint gathers):
+    cdef _read(self, EventSource connection, unsigned int seen):
         cdef int descriptor = descriptor_of(None, self._sockets[connection.place])
-        cdef bint taken = False
         cdef Py_ssize_t size
         cdef bytes data
         if descriptor < 0:  # closed by uvloop, which calls `connection_lost`
@@ -137,26 +128,16 @@ cdef class Reads:
         size = 0 if seen & (EPOLLERR | EPOLLHUP) else recv(descriptor, buffer, SIZE, MSG_DONTWAIT)
         if size > 0:
             data = PyBytes_FromStringAndSize(buffer, size)
-            gather_writes(gathers)
-            try:
-                taken = connection.take_event(data)
-            finally:
-                gather_writes(False)
-            if not taken:
-                write_gathered()
+            if not connection.take_event(data):
                 if size == SIZE:
                     connection.read_by_transport()
                 connection.data_received(data)
             if seen & EPOLLRDHUP and connection.reads is self:  # the end after these bytes is not told again
-                write_gathered()
                 connection.read_by_transport()
         elif size == 0:
-            write_gathered()
             connection.read_by_transport()
         elif errno != EAGAIN and errno != EINTR:
-            error = OSError(errno, os.strerror(errno))
-            write_gathered()
-            connection.read_failed(error)
+            connection.read_failed(OSError(errno, os.strerror(errno)))
 
 
 cpdef bint read_directly(EventSource connection, object transport, object socket) except -1:

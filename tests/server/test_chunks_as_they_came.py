@@ -174,7 +174,7 @@ EVENT = b"9\r\ndata: x\n\n\r\n"
 
 @pytest.mark.parametrize("end", ["whole", "reset", "close"])
 async def test_events_of_many_streams_arrive_and_none_that_breaks_off_looks_whole(end: str) -> None:
-    """Streams of events are read past their transports, many in one turn of the loop, and written together."""
+    """Streams of events are read past their transports, many in one turn of the loop."""
 
     async def events(turn: Turn) -> None:
         await turn.write(EVENTS)
