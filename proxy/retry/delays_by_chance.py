@@ -30,10 +30,10 @@ _NEVER = float("inf")
 #: first attempt after a delay was served, as by an upstream that only lacks capacity; and if so much more (a share of
 #: the calls) would be served if refusals were chance.
 _LONG, _WORTH = 8.0, 0.2
-#: Parts of the calls that would be served if refusals were chance. If fewer than the first are served, it is tested
-#: whether more are if delays hold only their own calls (`proxy.retry.unheld`). Where the delay is no longer than so
-#: many seconds (the third figure), the second part counts, after twice the time.
-_FEWER, _FAR_FEWER, _SHORT = 0.5, 0.25, 1.0
+#: The part of the calls that would be served if refusals were chance, below which it is tested whether more are if
+#: delays hold only their own calls (`proxy.retry.unheld`); the seconds of a delay up to which that is tested after
+#: twice the time; and the part for these, if calls that were sent at once have shown that the upstream has no queue.
+_FEWER, _SHORT, _FEWER_NO_QUEUE = 0.5, 1.0, 0.6
 #: How many calls are sent at once before a test, at most and at least; the share of them that has to be served; and the
 #: seconds within which they are sent.
 _TOGETHER, _AT_LEAST, _MOSTLY, _AT_ONCE = 8, 5, 0.6, 0.01
@@ -120,8 +120,9 @@ class DelaysByChance:
     """
 
     __slots__ = (
-        "_again", "_batch", "_begun", "_counts", "_delay", "_first_refused", "_known_until", "_next_at", "_opens_at",
-        "_sends_until", "_serves", "_soon", "_tested", "_unheld", "at_once", "share", "was_tested",
+        "_again", "_batch", "_begun", "_counts", "_delay", "_first_refused", "_known_until", "_next_at",
+        "_no_queue_until", "_opens_at", "_sends_until", "_serves", "_soon", "_tested", "_unheld", "at_once",
+        "share", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -135,11 +136,17 @@ class DelaysByChance:
         self._begun = _NEVER  # a test is under way since then
         self._tested = RefusedAttempts()
         self._known_until = -_NEVER
+        self._no_queue_until = -_NEVER  # calls that were sent at once have shown that there is no queue
         self._next_at = -_NEVER  # calls are sent at once no sooner,
         self._again, self._soon = _AGAIN, _SOON  # and the next time so many seconds later
         self._sends_until = -_NEVER  # a test has just shown that holding does not pay
         self._serves = self._first_refused = False  # an attempt was served since the last delay; one delay had none
         self.share = 0.0
+
+    @property
+    def calls(self) -> float:
+        """The number of calls that come a second."""
+        return self._counts.rate
 
     def is_known(self, now: float) -> bool:
         """Whether it is known that holding does not pay."""
@@ -196,7 +203,7 @@ class DelaysByChance:
             self._fails(self._soon, now)
             self._soon = min(_SOON_LONGEST, 2.0 * self._soon)
         if batch.served * _ONE_OF <= batch.count and not batch.is_open(now):
-            self._next_at = now + _LATER
+            self._next_at = self._no_queue_until = now + _LATER
             self.was_tested = False  # the pace was too fast
 
     def cooldown(self, delay: float, since: float, now: float) -> None:
@@ -214,8 +221,9 @@ class DelaysByChance:
         unheld.holds_again()
         if counts.served < 1.0 or gives + _WORTH >= chance:
             return
-        is_long = delay > _SHORT
-        fewer, long = (_FEWER, _LONG) if is_long else (_FAR_FEWER, 2.0 * _LONG)
+        long, fewer = _LONG, _FEWER
+        if delay <= _SHORT:
+            long, fewer = 2.0 * _LONG, _FEWER_NO_QUEUE if now < self._no_queue_until else _FEWER
         if until - since >= long and gives < fewer * chance and unheld.begins_at(until, self._delay):
             return
         long = _LONG if self._first_refused else 2.0 * _LONG

@@ -28,7 +28,7 @@ from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.evidence import CUTS, Evidence
 from proxy.retry.loads import Loads
-from proxy.retry.spacing import SLOWEST, Spacing
+from proxy.retry.spacing import CUT_HARD, HARDLY, SLOWEST, Spacing
 from proxy.retry.throughput import Throughput
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import FAST, Trial
@@ -84,6 +84,9 @@ _UNBOUND, _PACED, _UNBOUND_LONGEST, _AGAIN = 2.0, 2.5, 30.0, 15.0
 _ALWAYS = 2.0
 #: The pace, in sendings a second, for an upstream that serves nothing.
 _PROBES = 1.0
+#: The first pace is so many times the calls that come at most, if an answer that names a delay shows that places alone
+#: allow too fast a pace, and no usual rate is known: each refusal delays all calls, while a slow pace soon grows.
+_FIRST = 1.5
 
 
 class SinceCut:
@@ -494,7 +497,10 @@ class Limit:
             if self.round_trip > _SOON_REGAINED:  # places may have allowed less, and most attempts have no answer yet
                 pace = min(pace, self.most * self.part / (self.round_trip - _SOON_REGAINED))
                 served = max(served, self.pace.sendings - 1)
-            throughput = self.evidence.throughput
+            throughput, by_chance = self.evidence.throughput, self.evidence.by_chance
+            is_first = delays and not self.pace.rate and not self.evidence.traffic.rate
+            if is_first and served < HARDLY and by_chance is not None:
+                pace = min(pace, max(_ALWAYS, _FIRST * by_chance.calls) / CUT_HARD)
             if served > 0:
                 if delays and throughput is not None:
                     pace = throughput.bound(pace, served, now)

@@ -5,11 +5,15 @@ without a proxy. How many refusals are too many depends on whose load is the rea
 slower pace is refused less, and the pace is to stay just below what is refused. If other clients, or chance, are the
 reason, a slower pace only leaves them more: then calls are sent no slower than they come, and faster while calls wait
 and not too many are refused. So where many are refused, a slower pace is tried, and the shares of refusals compared.
+
+Chance refuses many of twenty attempts now and then, and few of the next twenty. So what is compared is the share of all
+latest attempts; and if a slower pace is kept, and nearly as many are refused all the same, chance is the reason.
 """
 
 from __future__ import annotations
 
 from proxy.retry.chances import tail
+from proxy.retry.fading_share import FadingShare
 
 #: The attempts that are counted at each of the two paces; the slower one, as a part of the other; and the pace at
 #: first, as a part of the calls that come.
@@ -17,6 +21,9 @@ _COUNTED, _SLOWER, _AT_FIRST = 20, 0.6, 0.8
 #: The share of refused attempts from which the slower pace is tried; and the probability, by that share, of as few
 #: refusals at the slower pace, below which the load is this client's own.
 _TRIED, _PROBABLE = 0.2, 0.02
+#: The attempts at a slower pace that is kept, and the part of the share of refusals before, from which on so many are
+#: refused that the load is not this client's own.
+_KNOWN_FROM, _AS_MANY = 36, 0.6
 #: The share of attempts that may be refused by this client's own load, or by others or chance: the pace at which so
 #: many are refused is kept. With two clients, the latter is what rule 3 allows.
 _OWN, _OTHERS = 0.1, 0.4
@@ -37,8 +44,10 @@ class RefusalPace:
         "_again_at",
         "_before",
         "_calls",
+        "_fast",
         "_is_own",
         "_is_slow",
+        "_own",
         "_refused",
         "_sent",
         "_served",
@@ -52,7 +61,9 @@ class RefusalPace:
         self._sent = self._refused = 0
         self._is_slow = False  # the slower pace is tried,
         self._before = self._share = 0.0  # in place of this one, at which this share was refused
-        self._is_own = False  # a slower pace was refused less
+        self._fast = FadingShare()  # of attempts at the pace that is not slower
+        self._is_own = False  # a slower pace was refused less,
+        self._own = FadingShare()  # and this share is refused since then
         self._again_at = now  # a slower pace is tried no sooner
 
     def sent(self, calls: float, served: float, waiting: int, now: float) -> None:
@@ -74,19 +85,29 @@ class RefusalPace:
 
     def _counted(self, now: float) -> None:
         """Compare the share of refusals with that of the pace before, if the slower pace was tried; else try it, if
-        many were refused.
+        many were refused. Give up a slower pace at which as many are refused.
         """
-        sent, share = self._sent, self._refused / self._sent
+        sent, refused = self._sent, self._refused
         self._sent = self._refused = 0
         if self._is_slow:
             self._is_slow = False
-            few = 1.0 - tail(sent, round(share * sent) + 1, self._share)
-            self._is_own = few < _PROBABLE
-            self._again_at = now if self._is_own else now + _AGAIN
-            self._set(self.rate if self._is_own else self._before)
-        elif share >= _TRIED and now >= self._again_at:
-            self._is_slow, self._before, self._share = True, self.rate, share
+            few = 1.0 - tail(sent, refused + 1, self._share)
+            self._judge(few < _PROBABLE, now)
+            return
+        shares = self._own if self._is_own else self._fast
+        shares.add(sent, refused)
+        if self._is_own and shares.count >= _KNOWN_FROM and shares.share >= _AS_MANY * self._share:
+            self._judge(False, now)
+        elif shares.share >= _TRIED and now >= self._again_at:
+            self._is_slow, self._before, self._share = True, self.rate, shares.share
             self.rate = max(_LEAST, _SLOWER * self.rate)
+
+    def _judge(self, is_own: bool, now: float) -> None:
+        """Keep the slower pace if this client's own load is the reason for refusals; else return to the one before."""
+        self._is_own = is_own
+        self._again_at = now if is_own else now + _AGAIN
+        self._own = FadingShare()
+        self._set(self.rate if is_own else self._before)
 
     def _set(self, rate: float) -> None:
         """Set the pace, within its bounds."""

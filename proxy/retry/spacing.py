@@ -24,10 +24,10 @@ _NEVER = float("inf")
 
 #: The part that a refusal takes from the pace after enough attempts were served; and the part of the pace that is left
 #: by a refusal after hardly any.
-_CUT, _CUT_HARD = 0.1, 0.7
+_CUT, CUT_HARD = 0.1, 0.7
 #: The served attempts since the last cut that count as hardly any; and those that prove that the upstream takes this
 #: pace.
-_HARDLY, _PROOF = 5, 10
+HARDLY, _PROOF = 5, 10
 #: The refusals in a row, each after hardly any served attempt, that disprove the pace that was proven.
 _DISPROVED = 4
 #: Two refused paces are the same if they differ by at most this part. Each time that the same pace is refused, it is
@@ -112,7 +112,7 @@ class Spacing:
         self._steady_until = now + _STEADY_FOR if served >= _STEADY else now
         if served >= _PROOF:
             self._proven = pace
-        if served >= _HARDLY:
+        if served >= HARDLY:
             self._early = 0
             is_same = abs(pace - self._top) <= _SAME * pace
             self._sure = min(_SUREST, 2.0 * self._sure) if is_same else 1.0
@@ -121,8 +121,8 @@ class Spacing:
             return
         self._early += 1
         if self._early >= _DISPROVED:
-            self._proven, self._early = self._proven * _CUT_HARD, 0
-        self._begin(pace * _CUT_HARD, 0.0)
+            self._proven, self._early = self._proven * CUT_HARD, 0
+        self._begin(pace * CUT_HARD, 0.0)
         self._careful = _CAREFUL_FOR if delays else 0
 
     @property

@@ -78,7 +78,7 @@ def test_a_few_calls_are_not_sent_at_once() -> None:
 
 
 def test_where_each_first_attempt_is_served_calls_are_held_for_longer_before() -> None:
-    test = held(first_refused=False, served=20)
+    test = held(first_refused=False, served=36)
     assert test.at_once == 0
     test.served(object(), 9.5)
     test.cooldown(1.0, -4.0, 11.0)
@@ -128,7 +128,7 @@ def test_an_upstream_that_refuses_all_but_one_of_them_is_asked_again_after_minut
     for now, at_once in ((16.0, 0), (300.0, 0), (312.0, 8)):
         for _ in range(60):
             test.came(now)
-        for _ in range(25):
+        for _ in range(36):
             test.served(object(), now)
         test.refused_held(object(), now)
         test.cooldown(1.0, now - 20, now)
@@ -243,3 +243,33 @@ def test_it_is_chance_no_more_once_nearly_all_are_refused() -> None:
     now = play(test, [False, True, False] * 10)
     assert test.is_known(now)
     assert not test.holds_none(play(test, [True] * 15, now=now))
+
+
+def short_holds(served: int, refused_at_once: bool) -> bool:
+    """Whether delays of a second, for which calls have waited for 17 seconds, hold none after the next one: of 60 calls
+    so many were `served`, and one attempt was refused. `refused_at_once`: all but one of eight calls that were sent at
+    once were refused as well, and as many others served.
+    """
+    test = held(served=served, refused=1)
+    if refused_at_once:
+        attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
+        for each in attempts:
+            test.sent(each, 0, 10.0)
+        test.served(attempts[0], 10.1)
+        for each in attempts[1:]:
+            test.refused_held(each, 10.1)
+        for _ in range(served):
+            test.served(object(), 10.1)
+    test.cooldown(1.0, -6.0, 11.0)
+    return test.opens(12.0)
+
+
+def test_a_short_delay_holds_only_its_own_call_where_less_than_half_is_served() -> None:
+    assert short_holds(27, refused_at_once=False)
+    assert not short_holds(34, refused_at_once=False)
+
+
+def test_where_calls_sent_at_once_have_shown_that_there_is_no_queue_a_larger_part_is_enough() -> None:
+    """In both cases about 0.55 of what would be served by chance."""
+    assert not short_holds(31, refused_at_once=False)
+    assert short_holds(11, refused_at_once=True)

@@ -537,3 +537,24 @@ def test_each_quick_refusal_after_served_attempts_spaces_sendings_further() -> N
     limit.served(1.1, 1.15, 1.0)
     refuse(limit, 1.2, 1.201, 1, quick=True)
     assert 0.0 < limit.pace.rate < pace
+
+
+@pytest.mark.parametrize(("rate", "most"), [(0.0, 15.0), (40.0, 31.5)])
+def test_the_first_pace_is_little_faster_than_calls_come_if_no_usual_rate_is_known(rate: float, most: float) -> None:
+    """Two places and answers of 44 ms would be 45 attempts a second. Each refusal holds all calls for a second."""
+    traffic = Traffic()
+    traffic.rate = rate
+    limit = Limit(traffic)
+    limit.return_slowly(10.0)
+    limit.served(10.9, 10.944, 1.0)
+    limit.set(2.0, 100.0)
+    limit.delay_holds(object(), 10.0)
+    by_chance = limit.evidence.by_chance
+    assert by_chance is not None
+    for _ in range(10):
+        by_chance.came(10.0)
+    by_chance.came(11.0)
+    assert by_chance.calls == pytest.approx(10.5, rel=0.1)
+    limit.delay_holds(object(), 11.0)
+    limit.asked_to_wait(10.99, 11.0, quick=True)
+    assert limit.pace.rate == pytest.approx(most, rel=0.1)

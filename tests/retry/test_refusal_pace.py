@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -65,3 +66,30 @@ def test_a_sidecar_of_few_calls_may_send_what_is_always_allowed() -> None:
         if number % 2:
             pace.refused()
     assert pace.rate >= 2.0
+
+
+@pytest.mark.parametrize("seed", range(1, 31))
+def test_chance_that_refuses_many_and_then_few_is_not_taken_for_the_own_load(seed: int) -> None:
+    """Where one in ten is refused, four of twenty are now and then, and none of the next twenty. In five minutes, calls
+    are not sent at less than nine tenths of the pace at which they come.
+    """
+    chance, pace, now, slow = random.Random(seed), RefusalPace(CALLS, 0.0), 0.0, 0.0
+    while now < 300.0:
+        now += 1.0 / pace.rate
+        slow += 1.0 / pace.rate if pace.rate < 0.9 * CALLS else 0.0
+        pace.sent(CALLS, 0.9 * CALLS, 5, now)
+        if chance.random() < 0.1:
+            pace.refused()
+    assert slow < 5.0
+
+
+def test_a_slower_pace_is_given_up_when_nearly_as_many_are_refused() -> None:
+    """A quarter of the attempts is refused, none of twenty at a slower pace, and then one of six at that pace."""
+    pace, slow = RefusalPace(CALLS, 0.0), 0
+    for number in range(200):
+        pace.sent(CALLS, 0.75 * CALLS, 0, number / CALLS)
+        slow += pace.rate < 0.7 * CALLS
+        if number % (6 if slow else 4) == 0 and not 0 < slow < 25:
+            pace.refused()
+    assert slow > 25
+    assert pace.rate > 0.9 * CALLS
