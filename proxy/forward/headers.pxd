@@ -6,14 +6,6 @@ from proxy.retry.value_bases cimport PolicyBase
 from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
-cdef class LatestRequest:
-    cdef public long count
-    cdef public bytes lines
-    cdef public str name
-    cdef public str version
-    cdef public bint via
-
-
 cdef class LatestFailure:
     cdef public str name
     cdef public str version
@@ -29,7 +21,6 @@ cdef class LatestFailure:
 
 
 cdef dict _FIRST_ENDED
-cdef LatestRequest _LATEST_REQUEST
 cdef LatestFailure _LATEST_FAILURE
 
 
@@ -41,8 +32,6 @@ cpdef str attempt_results(history)
 @cython.locals(text=str)
 cdef str _ended(str upstream, long attempt, end)
 cdef _end(AttemptRecord record)
-@cython.locals(latest=LatestRequest)
-cpdef bytes request_lines(str name, str version, long count, bint via)
 cdef str _details(CallState call, Answered head)
 cdef tuple _retries_forbidden(PolicyBase policy, fields, bint grpc)
 cpdef str via_name(PolicyBase policy, str name)

@@ -412,28 +412,13 @@ def plain_lines(name: str, version: str, count: int) -> bytes:
     return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
 
 
-class LatestRequest:
-    """The lines that `request_lines` made last, and its arguments: mostly it is asked for them again."""
-
-    __slots__ = ("count", "lines", "name", "version", "via")
-
-    def __init__(self) -> None:
-        self.count, self.lines, self.name, self.version, self.via = 0, b"", "", "", False
-
-
-_LATEST_REQUEST = LatestRequest()
-
-
+@lru_cache(maxsize=256)
 def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
     """Return the lines to add to a request for which no further rule applies: `X-Attempt-Count`, which is `count`, and
     the line that detects loops: Via, or its substitute if `via` is false. `name`: the proxy's; `version`: that of HTTP
     in which the request came.
     """
-    latest = _LATEST_REQUEST
-    if latest.count != count or latest.name is not name or latest.version is not version or latest.via != via:
-        latest.lines = b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
-        latest.count, latest.name, latest.version, latest.via = count, name, version, via
-    return latest.lines
+    return b"X-Attempt-Count: %d\r\n" % count + way_line(name, version, via)
 
 
 class LatestFailure:

@@ -1,7 +1,6 @@
 cimport cython
 
 from proxy.forward.edits cimport Edits, edits_of
-from proxy.forward.headers cimport request_lines
 from proxy.retry.facts cimport Request
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.value_bases cimport PolicyBase
@@ -15,6 +14,17 @@ cdef class Naming:
     cdef public tuple fields
 
     cpdef bint is_same(self, Asking head, Asking like) except -1
+
+
+cdef class LatestRequest:
+    cdef public long count
+    cdef public bytes lines
+    cdef public str name
+    cdef public str version
+    cdef public bint via
+
+
+cdef LatestRequest _LATEST_REQUEST
 
 
 cdef class Plan:
@@ -52,6 +62,7 @@ cdef class Plan:
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)
     cpdef PreparedRequest edited_request(self, Origin origin, long number, str via)
+    @cython.locals(latest=LatestRequest, head=Asking, has_via=bint, add=bytes)
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 

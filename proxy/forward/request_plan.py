@@ -71,6 +71,18 @@ class Naming:
         return all(tuple(head.get_all(name)) == values for name, values in self.fields)
 
 
+class LatestRequest:
+    """The lines that `request_lines` made last, and its arguments: mostly it is asked for them again."""
+
+    __slots__ = ("count", "lines", "name", "version", "via")
+
+    def __init__(self) -> None:
+        self.count, self.lines, self.name, self.version, self.via = 0, b"", "", "", False
+
+
+_LATEST_REQUEST = LatestRequest()
+
+
 class Plan:
     """A request, its policy and its destination. An app connection keeps the plan for as long as its app sends the same
     head.
@@ -339,8 +351,12 @@ class Plan:
 
         `via`: the name in our Via line, or in the line that replaces it.
         """
-        head, rest = self.head, self.rest
-        add = request_lines(via, head.version, number, self.policy.via)
+        head, rest, latest, has_via = self.head, self.rest, _LATEST_REQUEST, self.policy.via
+        if latest.count == number and latest.name is via and latest.version is head.version and latest.via == has_via:
+            add = latest.lines
+        else:
+            add = latest.lines = request_lines(via, head.version, number, has_via)
+            latest.count, latest.name, latest.version, latest.via = number, via, head.version, has_via
         if rest is None:
             return PreparedRequest(head, origin.host if self.by_service else None, None, _NO_NAMES, add)
         return PreparedRequest(head, origin.host, origin.path + rest, _NO_NAMES, add)

@@ -254,7 +254,9 @@ class Call:
         """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a
         connection).
         """
-        flight = self.so_far.in_flight(attempt)
+        state = self.so_far.state
+        flying = state if type(state) is Flying else None
+        flight = None if flying is None else flying.flights.get(attempt)
         if flight is not None:
             flight.sent_to = endpoint
             if protocol:
@@ -283,7 +285,9 @@ class Call:
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
         """Judge an attempt by the final head of its answer, which has come (the driver passes 1xx on by itself)."""
         call = self.so_far
-        flight = call.in_flight(attempt)
+        state = call.state
+        flying = state if type(state) is Flying else None
+        flight = None if flying is None else flying.flights.get(attempt)
         if flight is None or flight.reply is not None:
             return ()
         if flight.note is not None and reply.status != 429:
