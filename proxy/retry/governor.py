@@ -83,9 +83,7 @@ class Governor:
         lanes = self.lanes.of_caller(caller)
         at, why = now, ""
         line = None
-        is_out = caller.outages and any(lane.outage.since < _NEVER for _, lane in lanes)
-        if is_out:  # before the limits: a call that waited for those would not be seen by the one that an outage holds
-            lanes.sort(key=_is_not_out)
+        is_out = caller.outages and _begin_with_outages(lanes, now)
         if self.ahead is not None:
             cools = is_out or (caller.cools and any(now < lane.until for _, lane in lanes))
             line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=cools)
@@ -110,6 +108,8 @@ class Governor:
                 why = holds if at > now else ""
                 if self.lanes.fleet is not None and holds == "cooldown" and is_fleets(name):
                     self.lanes.fleet.asked(name, now)
+        if is_out and at > now:
+            _leave_probes(lanes, waiter, now)
         joined = tuple(lane for _, lane in lanes if lane.has(waiter))
         if line is not None and line.has(waiter):
             joined = (line, *joined)
@@ -499,6 +499,25 @@ class Governor:
     def held(self) -> int:
         """The number of calls that are held."""
         return sum(len(lane.queue) for lane in self.lanes.by_name.values())
+
+
+def _begin_with_outages(lanes: list[tuple[Name, Lane]], now: float) -> bool:
+    """Put the lanes of a call that have an outage before the others, and return whether there is one at `now`. A call
+    that waited for a limit first would not be seen by the call that an outage holds.
+    """
+    if not any(lane.outage.is_on and lane.outage.is_known(now) for _, lane in lanes):
+        return False
+    lanes.sort(key=_is_not_out)
+    return True
+
+
+def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:
+    """Let another call be the probe of these outages, if this call was to be: another lane holds it, so it is not sent
+    now.
+    """
+    for _, lane in lanes:
+        if lane.outage.probe is waiter:
+            lane.leave(waiter, now)
 
 
 def _is_not_out(named: tuple[Name, Lane]) -> bool:

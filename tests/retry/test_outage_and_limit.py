@@ -6,7 +6,7 @@ import pytest
 
 from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
-from proxy.retry.facts import Request
+from proxy.retry.facts import MappingFields, Request
 from proxy.retry.governor import Governor
 
 REFUSED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
@@ -14,11 +14,13 @@ NEVER = float("inf")
 
 
 class Held:
-    """A call whose attempts all find no connection, and which is held again after each that was a probe."""
+    """A call whose attempts all find no connection, and which is held again after each that was a probe. `key`: its
+    credential, if it has one.
+    """
 
-    def __init__(self, governor: Governor, path: str) -> None:
+    def __init__(self, governor: Governor, path: str, key: str = "") -> None:
         self.governor = governor
-        request = Request("GET", "u.example", path)
+        request = Request("GET", "u.example", path, fields=MappingFields([("authorization", key)] if key else []))
         self.caller = Caller(request, request.fields, "")
         self.caller.limits = self.caller.outages = self.caller.retries = self.caller.cools = True
         self.due = NEVER
@@ -75,3 +77,17 @@ def test_probes_keep_their_distance_while_a_limit_of_fewer_calls_is_in_force(lim
     assert first.sent[0] == 1.0, "the only call is not delayed"
     assert first.sent[1:] == pytest.approx([1.2, 1.6, 2.4, 3.4])
     assert not any(each.sent for each in others)
+
+
+def test_a_call_that_a_cooldown_holds_is_not_the_probe_of_an_outage() -> None:
+    """It is not sent before its cooldown ends: other calls may probe until then."""
+    governor = Governor()
+    cooled, other = Held(governor, "/cooled"), Held(governor, "/other", key="j")
+    cooled.caller.cools = True
+    governor.traffic.answered_at = governor.first.outage.answered_at = 0.9
+    governor.requests_wait(cooled.caller, 429, 15.0, 0.9, 1.0, whole=False)
+    governor.first.begin_outage(1.0, 0.9, 5, 0.9)
+    governor.lanes.look((governor.first,), 1.0)
+    assert governor.ask(cooled, cooled.caller, 1.2) == (16.0, "cooldown")
+    assert governor.first.outage.probe is None
+    assert governor.ask(other, other.caller, 1.3) == (1.3, "")
