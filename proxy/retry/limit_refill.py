@@ -122,7 +122,7 @@ class Refill:
         """
         if reported.limit is None:
             return False
-        if self.takes > _BEYOND * self.window:
+        if self.takes > _BEYOND * self.window and not (self.rate or reported.window):
             return True  # what is reported is of a window that is nearly over
         is_slow, is_shared = self.takes > max(_QUICK, _SLOW * self.window), now < self.shared_until
         if self.slides and reported.counts != "attempts":
@@ -170,7 +170,7 @@ class Refill:
             estimated = spent - before
             if estimated < _ENOUGH * limit:
                 return earlier
-            used = remaining + rate * (since - at) - reported.remaining
+            used = max(0.0, remaining + rate * (since - at) - reported.remaining)
             self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
         return now
 

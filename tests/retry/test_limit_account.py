@@ -355,3 +355,32 @@ def test_answers_that_take_a_third_of_the_window_hold_no_call() -> None:
     account = Account()
     account.heard(said(0, 20, 2), account.sent(ONE, 0.0), 3.0, took=3.0)
     assert account.wait(ONE, 3.1) == 0
+
+
+def test_a_limit_whose_window_is_named_holds_calls_however_long_answers_take() -> None:
+    """What is left of it is known exactly: it refills evenly (contract, section 16)."""
+    account = Account()
+    for number in range(30):
+        at = number / 5
+        account.heard(said(5, 10, 0.5, window=1), account.sent(ONE, at), at + 0.5, took=0.5)
+    for _ in range(10):
+        account.sent(ONE, 6.5)
+    assert account.wait(ONE, 6.5) > 0
+
+
+def test_reports_of_more_than_there_can_be_do_not_make_attempts_seem_free() -> None:
+    """Replicas of an upstream may each count by themselves: one answer says much less than the next."""
+    account = Account()
+    for second, remaining in enumerate([900, 700, 400, 300, 200, 100, 100, 100, 100, 100, 100, 100], start=1):
+        replica(account, remaining, float(second))
+    for at, remaining in (14.0, 100), (14.5, 100), (15.0, 950), (15.5, 900):
+        replica(account, remaining, at)
+    assert account._refills["l"].scale >= 0.75
+
+
+def replica(account: Account, remaining: float, since: float) -> None:
+    """Send an attempt of 100 tokens whose answer, 0.1 s later, says what is left of a limit of 1000 tokens, which gets
+    100 a second, without naming its window.
+    """
+    sent = account.sent((1.0, 100.0, 50.0, 50.0), since)
+    account.heard(said(remaining, 1000, (1000 - remaining) / 100, counts="tokens"), sent, since + 0.1, took=0.1)
