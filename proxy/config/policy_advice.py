@@ -266,10 +266,10 @@ class PolicyAdvice:
         waits = rules.cooldown == "wait" or policy.outage == "hold" or policy.limit is not None or rules.ahead
         if not waits:
             yield ("pushback", "hold"), "has no effect: cooldown, outage, concurrency and ahead let no call be held"
-        elif total is not None and rules.hold >= total:
+        elif total is not None and rules.hold >= total and policy.outage != "hold":  # `hold` says who comes late, too
             yield ("pushback", "hold"), f"has no effect: {rules.hold:g}s is not shorter than timeouts.total, {total:g}s"
         elif rules.ahead and not rules.hold and len(policy.endpoints) < 2 and policy.credentials is None:
-            yield ("pushback", "ahead"), "has no effect: with hold: 0s no call waits for what is left of a limit"
+            yield ("pushback", "ahead"), "holds no call: with hold: 0s none waits for what is left of a limit"
 
     def _tokens(self, policy: Policy) -> _Said:
         """Warn of an estimate of tokens, other than the default, that no policy uses which has it."""

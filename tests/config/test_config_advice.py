@@ -270,8 +270,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "a hold that the deadline ends": (
-        A + "    timeouts: {total: 15s}\n    pushback: {hold: 15s}\n",
-        ["5:22: upstreams.a.pushback.hold: warning: has no effect: 15s is not shorter than timeouts.total, 15s"],
+        A + "    timeouts: {total: 15s}\n    outage: fail\n    pushback: {hold: 15s}\n",
+        ["6:22: upstreams.a.pushback.hold: warning: has no effect: 15s is not shorter than timeouts.total, 15s"],
+    ),
+    "a hold that says how late a call may come in an outage": (
+        A + "    timeouts: {total: 10s}\n    pushback: {hold: 60s}\n",
+        [],
     ),
     "a hold that nobody wrote": (A + "    timeouts: {total: 15s}\n    pushback: {ahead: on}\n", []),
     "a hold where nothing holds": (
@@ -289,7 +293,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    pushback: {ahead: on, hold: 0s}\n",
         [
             "4:23: upstreams.a.pushback.ahead: warning: "
-            "has no effect: with hold: 0s no call waits for what is left of a limit"
+            "holds no call: with hold: 0s none waits for what is left of a limit"
         ],
     ),
     "a file that says nothing": (
