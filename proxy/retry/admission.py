@@ -79,7 +79,6 @@ class Admission:
         alarm: Alarm | None,
         caller: Caller,
         endpoints: Endpoints | None = None,
-        held_before: float = 0.0,
     ) -> None:
         self.policy = policy
         self.scope = scope
@@ -101,7 +100,7 @@ class Admission:
         self._own_delays: tuple[float, ...] = ()  # the ends of the delays that answers to this call began
         self._cooled_since: float | None = None  # since when the cooldown holds it
         self._late: float | None = None  # how long it may wait in an outage for which it comes late
-        self._cooled_before = held_before  # seconds for which it, or another upstream's, held the call before that
+        self._cooled_before = 0.0  # seconds for which it held the call in all, before that
         self._patience = NEVER  # until when the cooldown may hold it; then the call is answered
 
     @property
@@ -141,7 +140,7 @@ class Admission:
         """The seconds for which governors have held the call, those of earlier upstreams too; without a hold that goes
         on.
         """
-        return self._cooled_before
+        return self.caller.held_before + self._cooled_before
 
     @property
     def is_as_new(self) -> bool:
@@ -326,10 +325,11 @@ class Admission:
             return "reject", now, 0.0
         if gate == "limit" and auto is not None and self._finds_it_full(auto, came=came):
             return "queue", now, auto.queue
-        begun = since - self._cooled_before
+        begun_here = since - self._cooled_before
+        begun = begun_here - self.caller.held_before
         bounds = [("hold", begun + rules.hold, rules.hold)]
-        if gate == "limit" and auto is not None and auto.wait < rules.hold:
-            bounds.append(("wait", begun + auto.wait, auto.wait))
+        if gate == "limit" and auto is not None:  # `wait` bounds the wait in this upstream's queue alone
+            bounds.append(("wait", begun_here + auto.wait, auto.wait))
         patience = governor.patience.of(self.caller.names.route, now)
         if patience < NEVER:
             bounds.append(("patience", begun + patience, patience))
@@ -346,7 +346,7 @@ class Admission:
         """The seconds for which the governor has held the call so far, with earlier holds; 0 if it does not hold the
         call at `now`.
         """
-        return 0.0 if self._cooled_since is None else self._cooled_before + now - self._cooled_since
+        return 0.0 if self._cooled_since is None else self.held_in_all + now - self._cooled_since
 
     def hold(self, gate: str, now: float) -> None:
         """Note that this gate holds the next attempt."""

@@ -20,6 +20,7 @@ cdef class Caller:
     cdef public bint outages
     cdef public bint retries
     cdef public bint whole
+    cdef public double held_before
 
     cpdef bytes credential(self)
     cpdef move(self, fields)

@@ -39,12 +39,13 @@ class Caller:
     outages may hold it; `ahead`: whether it waits for what is left of the limits that answers report. `whole`: a delay
     that an answer to it names holds the calls to all endpoints. `retries`: it has made an attempt; `ousted`: the full
     queue ("limit", or "room" for the waiting room) in which a call of a better priority took its place; `was_probe`:
-    its attempt was the probe of an outage.
+    its attempt was the probe of an outage. `held_before`: the seconds for which the governors of earlier upstreams held
+    it, before it fell back.
     """
 
     __slots__ = (
-        "_credential", "ahead", "cools", "endpoint", "fields", "limits", "names", "ousted", "outages", "request",
-        "retries", "was_probe", "whole",
+        "_credential", "ahead", "cools", "endpoint", "fields", "held_before", "limits", "names", "ousted", "outages",
+        "request", "retries", "was_probe", "whole",
     )  # fmt: skip
 
     def __init__(self, request: Request, fields: Fields, route: str) -> None:
@@ -56,6 +57,7 @@ class Caller:
         self.ahead = self.cools = self.limits = self.outages = self.retries = False
         self.was_probe = self.whole = False
         self.ousted = ""
+        self.held_before = 0.0
 
     @property
     def is_as_new(self) -> bool:

@@ -117,9 +117,7 @@ class NextAttempt:
         admission = self.admission
         if admission is None:
             endpoints = None if self.picker is None else self.picker.endpoints
-            admission = self.admission = Admission(
-                self.policy, self.scope, self.alarm, self.caller(), endpoints, self.held_before
-            )
+            admission = self.admission = Admission(self.policy, self.scope, self.alarm, self.caller(), endpoints)
             admission.estimate = self.estimate
         return admission
 
@@ -134,6 +132,7 @@ class NextAttempt:
                 caller.outages = policy.outage == "hold"
             caller.ahead = self._may_wait_ahead()
             caller.whole = policy.pushback.of == "upstream"
+            caller.held_before = self.held_before
         caller.cools = self.cools
         return caller
 
