@@ -72,7 +72,7 @@ class Naming:
 
 
 class LatestRequest:
-    """The lines that `request_lines` made last, and its arguments: mostly it is asked for them again."""
+    """The lines that `request_lines` was asked for last, and its arguments: mostly it is asked for the same again."""
 
     __slots__ = ("count", "lines", "name", "version", "via")
 

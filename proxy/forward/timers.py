@@ -2,7 +2,7 @@
 
 A call that succeeds at once allocates no timer. Every 50 ms the calls in flight are checked; a call that has something
 due before the next check gets an exact alarm then, so that timeouts are as exact as if each had its own. The timer
-stops when nothing is in flight.
+stops when nothing is in flight and nothing waits for a check (`Watch.at_tick`).
 
 The watch (the object that has the timer) holds app connections, not calls: a connection stays in it from call to call
 until a check finds the connection idle, so that a call on a busy connection costs nothing here.
@@ -230,7 +230,9 @@ class Watch:
 
     def _report(self, error: Exception) -> None:
         """Log a defect of one connection, call or function, which must not keep the others from their turn."""
-        self._loop.call_exception_handler({"message": "a look at calls in progress failed", "exception": error})
+        self._loop.call_exception_handler(
+            {"message": "a check of calls in progress, or what waited for it, failed", "exception": error}
+        )
 
     def _alarm(self, call: Timed) -> None:
         alarm = self.alarms.get(call)

@@ -1,9 +1,9 @@
 """All observers behind one interface: the metrics, the log, the last calls. This is the only place at which the data
 path reports to observers.
 
-Records of calls are gathered and passed on in batches: the observers run some hundred times a second instead of tens of
-thousands of times with a cold cache. Batching is not visible: before the metrics or the last calls are read, or the log
-is closed, everything gathered is passed on, in order.
+Records of calls are gathered and passed on in batches: the observers run at each check of all calls (every 50 ms), or
+for 64 records at once, instead of tens of thousands of times a second with a cold cache. Batching is not visible:
+before the metrics or the last calls are read, or the log is closed, everything gathered is passed on, in order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Observers(Observer):
         gathered = self._gathered
         gathered.append(call)
         if len(gathered) >= BATCH or self.soon is None:
-            self.catch_up()
+            self._pass_on(False)
         elif not self._set:
             self._set = True
             self.soon(self._in_time)
@@ -132,8 +132,10 @@ class Observers(Observer):
         self._reported = 0
 
     def catch_up(self) -> None:
-        """Pass on the records that were gathered."""
-        self._pass_on(False)
+        """Pass on the records that were gathered, with their lines for the log, which are written at once: the check
+        that follows has nothing left to pass on, and would not write them.
+        """
+        self._pass_on(True)
 
     def _pass_on(self, at_once: bool) -> None:
         """Pass on the records that were gathered. `at_once`: the log does not gather their lines for longer."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.forward.timers import TICK, Alarm, Watch
 from proxy.transport.clock import monotonic
@@ -131,13 +135,26 @@ async def test_a_function_is_called_at_the_next_check_though_no_call_is_in_progr
     watch.stop()
 
 
-async def test_an_alarm_rings_once_for_times_between_the_milliseconds_of_the_loop() -> None:
-    rung: list[float] = []
-    loop = asyncio.get_running_loop()
-    times = [monotonic() + 0.0101 + 0.00037 * number for number in range(20)]
-    alarms = [Alarm(loop, list.append, rung, at) for at in times]
-    async with asyncio.timeout(30):
-        while len(rung) < len(times):  # noqa: ASYNC110  a state
-            await asyncio.sleep(0)
-    assert all(now >= at for now, at in zip(sorted(rung), times, strict=True))
-    assert all(alarm.at == NEVER for alarm in alarms)
+class DelaysAlone:
+    """A loop that keeps the delays that it is asked for."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    def call_later(self, delay: float, callback: object, *, context: object) -> None:
+        self.delays.append(delay)
+
+
+@given(st.floats(1e-3, 3600.0))
+def test_an_alarm_is_set_for_the_first_millisecond_of_the_loop_that_is_not_too_soon(wait: float) -> None:
+    """The loop's timer counts from the millisecond that has begun: set for the time between, it would go off too soon,
+    and be set twice.
+    """
+    loop: Any = DelaysAlone()
+    before = monotonic()
+    at = before + 1.0 + wait
+    Alarm(loop, list.append, [], at)
+    after = monotonic()
+    [delay] = loop.delays
+    begun = math.ceil(at * 1000) - round(delay * 1000)  # the millisecond from which the loop counts
+    assert math.floor(before * 1000) <= begun <= math.floor(after * 1000)
