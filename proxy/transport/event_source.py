@@ -12,8 +12,8 @@ class EventSource:
     """A connection that may be read past its transport. It is a base class, and no protocol, because compiled code
     calls its methods without the interpreter.
 
-    `events`: the reads of one whole event each that its present body has begun with. `reads`: the object of compiled
-    code that reads it, None while its transport does; `place`: its place there.
+    `events`: the reads of one whole event each of its present body, since its transport last took the reading back.
+    `reads`: the object of compiled code that reads it, None while its transport does; `place`: its place there.
     """
 
     __slots__ = ("events", "place", "reads")

@@ -149,7 +149,11 @@ cpdef bint read_directly(EventSource connection, object transport, object socket
         return False
     loop = asyncio.get_running_loop()
     if loop_of_current is not loop:
-        current, loop_of_current = Reads(loop), loop
+        try:
+            reads = Reads(loop)
+        except OSError:  # no descriptor is left: the transport reads on
+            return False
+        current, loop_of_current = reads, loop
     return current.take(connection, transport, socket)
 
 

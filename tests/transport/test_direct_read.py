@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -288,3 +289,30 @@ async def test_an_error_that_a_read_meets_is_reported_as_the_transport_does() ->
         fault = await ended(listener)
         assert fault is not None
         assert connection.transport is None
+
+
+async def test_the_transport_reads_on_if_no_descriptor_is_left() -> None:
+    """The first stream of a process takes a descriptor for all. An answer is not cut because there is none."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        made = Connection(Owner(), Origin(Endpoint("http", "127.0.0.1", 80), Way()))
+        await loop.create_connection(lambda: made, *listening.getsockname())
+        there, _ = listening.accept()
+        there.setblocking(False)
+        with there:
+            listener = Reader(made)
+            ask(made, listener)
+            assert await asyncio.wait_for(loop.sock_recv(there, 1000), LATE)
+            await begin(listener, there)
+            allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, allowed[1]))
+            try:
+                for number in range(EVENTS + 2):
+                    await send(there, EVENT)
+                    await listener.until(EVENT * (number + 1))
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+            assert made.reads is None
+            await send(there, b"0\r\n\r\n")
+            assert await asyncio.wait_for(listener.over, LATE) is None
+        made.abort()
