@@ -108,7 +108,7 @@ class Governor:
                 why = holds if at > now else ""
                 if self.lanes.fleet is not None and holds == "cooldown" and is_fleets(name):
                     self.lanes.fleet.asked(name, now)
-        if is_out and at > now:
+        if is_out and why == "cooldown":  # a limit gives it a place soon
             _leave_probes(lanes, waiter, now)
         joined = tuple(lane for _, lane in lanes if lane.has(waiter))
         if line is not None and line.has(waiter):
