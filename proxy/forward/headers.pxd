@@ -16,15 +16,14 @@ cdef class LatestFailure:
     cdef public tuple forbidden
     cdef public tuple changes
 
-    cdef bint is_of(self, str name, str version, long attempts, outcome, int status, str detail, tuple forbidden) except -1
-    cdef set_to(self, str name, str version, long attempts, outcome, int status, str detail, tuple forbidden)
+    cdef tuple of(self, str name, str version, long attempts, outcome, int status, str detail, tuple forbidden)
 
 
 cdef dict _FIRST_ENDED
 cdef LatestFailure _LATEST_FAILURE
 
 
-@cython.locals(latest=LatestFailure, forbidden=tuple, detail=str, version=str)
+@cython.locals(forbidden=tuple, detail=str)
 cpdef tuple forwarded_changes(CallState call, PolicyBase policy, Answered head, str via, outcome, double held, bint grpc)
 cpdef bint gave_up(PolicyBase policy, outcome, long attempts, bint no_place=*) except -1
 @cython.locals(last=AttemptRecord, each=AttemptRecord)

@@ -213,10 +213,8 @@ def forwarded_changes(
             forbidden: tuple[tuple[str, str], ...] = ()
             if gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
                 forbidden = _retries_forbidden(policy, head, grpc)
-            detail, latest, version, status = _details(call, head), _LATEST_FAILURE, head.version, head.status
-            if not latest.is_of(via, version, attempts, outcome, status, detail, forbidden):
-                latest.set_to(via, version, attempts, outcome, status, detail, forbidden)
-            return latest.changes
+            detail = _details(call, head)
+            return _LATEST_FAILURE.of(via, head.version, attempts, outcome, head.status, detail, forbidden)
     end = CallEnd(outcome, attempts, grpc, head.status, detail=_details(call, head), held=held)
     end.cooling, end.named = call.kept_off if outcome is _COOLING else (0.0, 0.0)
     end.no_place = call.found_no_place
@@ -433,7 +431,7 @@ class LatestFailure:
         self.forbidden: tuple[tuple[str, str], ...] = ()
         self.changes: tuple[frozenset[bytes], bytes] = (_NO_NAMES, b"")
 
-    def is_of(
+    def of(
         self,
         name: str,
         version: str,
@@ -442,11 +440,11 @@ class LatestFailure:
         status: int,
         detail: str,
         forbidden: tuple[tuple[str, str], ...],
-    ) -> bool:
-        """Whether the changes are those of these arguments. Names are compared by identity: an equal one that is not
-        the same only costs a search.
+    ) -> tuple[frozenset[bytes], bytes]:
+        """Return the changes of these arguments, and keep them. Names are compared by identity: an equal one that is
+        not the same only costs a search.
         """
-        return (
+        if not (
             self.detail == detail
             and self.outcome is outcome
             and self.status == status
@@ -454,22 +452,11 @@ class LatestFailure:
             and self.name is name
             and self.version is version
             and self.forbidden is forbidden
-        )
-
-    def set_to(
-        self,
-        name: str,
-        version: str,
-        attempts: int,
-        outcome: Outcome,
-        status: int,
-        detail: str,
-        forbidden: tuple[tuple[str, str], ...],
-    ) -> None:
-        """Keep the changes of these arguments."""
-        self.changes = _failure_changes(name, version, attempts, outcome, status, detail, forbidden)
-        self.name, self.version, self.attempts, self.outcome = name, version, attempts, outcome
-        self.status, self.detail, self.forbidden = status, detail, forbidden
+        ):
+            self.changes = _failure_changes(name, version, attempts, outcome, status, detail, forbidden)
+            self.name, self.version, self.attempts, self.outcome = name, version, attempts, outcome
+            self.status, self.detail, self.forbidden = status, detail, forbidden
+        return self.changes
 
 
 _LATEST_FAILURE = LatestFailure()

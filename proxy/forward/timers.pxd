@@ -31,5 +31,6 @@ cdef class Watch:
     cdef public list _waiting
 
     cpdef enter(self, connection, double now)
+    cdef _begin(self, double now)
     cpdef sooner(self, call)
     cpdef remove(self, call)

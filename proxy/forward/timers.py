@@ -140,8 +140,7 @@ class Watch:
         connection.watched = True
         self.busy.add(connection)
         if self._timer is None:
-            self.next_tick = now + TICK
-            self._timer = self._loop.call_later(TICK, self._tick)
+            self._begin(now)
 
     def at_tick(self, function: Callable[[], None]) -> None:
         """Call this function once, at the next check: within TICK seconds, whether calls are in progress or not. What
@@ -149,8 +148,12 @@ class Watch:
         """
         self._waiting.append(function)
         if self._timer is None:
-            self.next_tick = monotonic() + TICK
-            self._timer = self._loop.call_later(TICK, self._tick)
+            self._begin(monotonic())
+
+    def _begin(self, now: float) -> None:
+        """Set the timer, which is not set, for the next check."""
+        self.next_tick = now + TICK
+        self._timer = self._loop.call_later(TICK, self._tick)
 
     def sooner(self, call: Timed) -> None:
         """Take note that this call's `due` has become earlier: set an alarm if it is earlier than the next tick."""

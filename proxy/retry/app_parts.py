@@ -73,9 +73,7 @@ class AppParts:
         """Whether the app with the number `index` may spend the price now, of a bucket that has `level` tokens. `low`:
         its call has low priority.
         """
-        if low and level <= self.capacity / 2:
-            return False
-        if 0 < price <= level and price <= self.own(index):  # nearly always the case: the other parts do not matter
+        if not low and 0 < price <= level and price <= self.own(index):  # mostly: the other parts do not matter
             return True
         available = self.available(index, low, level, now)
         return available > 0 and price <= available + _ROUNDING

@@ -145,12 +145,15 @@ class Refill:
             self.rate = rate if max(rate, before) <= _ALIKE * min(rate, before) else 0.0
         self._used, self._whole_in = used, whole_in
 
-    def learn_scale(self, used: float, estimated: float, limit: float) -> None:
+    def learn_scale(self, used: float, estimated: float, limit: float) -> bool:
         """Learn what part of their estimates attempts cost, from a report that `used` of the limit is used, while the
-        estimates say `estimated`. That more is used says nothing, since others may have used it.
+        estimates say `estimated`. That more is used says nothing, since others may have used it. Returns whether the
+        estimates are large enough to learn from.
         """
-        if estimated >= _ENOUGH * limit:
-            self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+        if estimated < _ENOUGH * limit:
+            return False
+        self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+        return True
 
     def learn_scale_of_refilled(
         self, earlier: Earlier | None, reported: ReportedLimit, spent: float, since: float, rate: float
@@ -167,11 +170,9 @@ class Refill:
             self.scale = 1.0  # what was learnt before took the limit for one that is full again at its reset
         elif reported.remaining < limit:
             remaining, at, before = earlier
-            estimated = spent - before
-            if estimated < _ENOUGH * limit:
-                return earlier
             used = max(0.0, remaining + rate * (since - at) - reported.remaining)
-            self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+            if not self.learn_scale(used, spent - before, limit):
+                return earlier
         return now
 
     def learn_others(self, unexplained: float, left: float, limit: float, now: float) -> None:

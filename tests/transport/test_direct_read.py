@@ -88,10 +88,8 @@ class Reader(Listener):
 
 
 @contextlib.asynccontextmanager
-async def streaming(server: socket.socket | None = None) -> AsyncIterator[tuple[Connection, Reader, socket.socket]]:
-    """A connection in the midst of a stream of events, which is read past its transport if the core is compiled; and a
-    socket at the upstream's end.
-    """
+async def beginning(server: socket.socket | None = None) -> AsyncIterator[tuple[Connection, Reader, socket.socket]]:
+    """A connection on which a stream begins, of which no event has come; and a socket at the upstream's end."""
     loop = asyncio.get_running_loop()
     with server or socket.create_server(("127.0.0.1", 0)) as listening:
         made = Connection(Owner(), Origin(Endpoint("http", "127.0.0.1", 80), Way()))
@@ -103,12 +101,21 @@ async def streaming(server: socket.socket | None = None) -> AsyncIterator[tuple[
             ask(made, listener)
             assert await asyncio.wait_for(loop.sock_recv(there, 1000), LATE)
             await begin(listener, there)
-            for number in range(EVENTS):
-                await send(there, EVENT)
-                await listener.until(EVENT * (number + 1))
-            assert (made.reads is not None) is COMPILED
             yield made, listener, there
         made.abort()
+
+
+@contextlib.asynccontextmanager
+async def streaming(server: socket.socket | None = None) -> AsyncIterator[tuple[Connection, Reader, socket.socket]]:
+    """A connection in the midst of a stream of events, which is read past its transport if the core is compiled; and a
+    socket at the upstream's end.
+    """
+    async with beginning(server) as (made, listener, there):
+        for number in range(EVENTS):
+            await send(there, EVENT)
+            await listener.until(EVENT * (number + 1))
+        assert (made.reads is not None) is COMPILED
+        yield made, listener, there
 
 
 def ask(connection: Connection, listener: Listener) -> None:
@@ -293,26 +300,15 @@ async def test_an_error_that_a_read_meets_is_reported_as_the_transport_does() ->
 
 async def test_the_transport_reads_on_if_no_descriptor_is_left() -> None:
     """The first stream of a process takes a descriptor for all. An answer is not cut because there is none."""
-    loop = asyncio.get_running_loop()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        made = Connection(Owner(), Origin(Endpoint("http", "127.0.0.1", 80), Way()))
-        await loop.create_connection(lambda: made, *listening.getsockname())
-        there, _ = listening.accept()
-        there.setblocking(False)
-        with there:
-            listener = Reader(made)
-            ask(made, listener)
-            assert await asyncio.wait_for(loop.sock_recv(there, 1000), LATE)
-            await begin(listener, there)
-            allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (3, allowed[1]))
-            try:
-                for number in range(EVENTS + 2):
-                    await send(there, EVENT)
-                    await listener.until(EVENT * (number + 1))
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
-            assert made.reads is None
-            await send(there, b"0\r\n\r\n")
-            assert await asyncio.wait_for(listener.over, LATE) is None
-        made.abort()
+    async with beginning() as (made, listener, there):
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, allowed[1]))
+        try:
+            for number in range(EVENTS + 2):
+                await send(there, EVENT)
+                await listener.until(EVENT * (number + 1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+        assert made.reads is None
+        await send(there, b"0\r\n\r\n")
+        assert await asyncio.wait_for(listener.over, LATE) is None
