@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +49,22 @@ class CallFilter:
         return self.app is None or self.app in (call.get("app"), agent, agent.partition("/")[0])
 
 
+def unknown_parameter(query: Iterable[str], known: tuple[str, ...]) -> str:
+    """A sentence about the first of the parameters in `query` that a page does not have; "" if it has them all.
+    `known`: the names of those that it has.
+    """
+    unknown = next((name for name in query if name not in known), None)
+    if unknown is None:
+        return ""
+    return f"There is no parameter {unknown}: {'use ' + ', '.join(known) if known else 'this page has none'}."
+
+
 def call_filter(query: Mapping[str, str], others: tuple[str, ...]) -> CallFilter | None:
     """Read the parameters of a request, `query`, by name; None if none of them chooses calls. `others`: the names of
     further parameters that the request may have. Raises FilterError.
     """
-    unknown = [name for name in query if name not in NAMES and name not in others]
-    if unknown:
-        raise FilterError(f"There is no parameter {unknown[0]}: use {', '.join((*others, *NAMES))}.")
+    if said := unknown_parameter(query, (*others, *NAMES)):
+        raise FilterError(said)
     asked = {name: query[name] for name in NAMES if name in query}
     outcomes = [outcome.value for outcome in Outcome]
     if asked.get("outcome", outcomes[0]) not in outcomes:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from proxy.admin.call_filter import FilterError, call_filter
+from proxy.admin.call_filter import FilterError, call_filter, unknown_parameter
 from proxy.admin.timeline import Timeline
 from proxy.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
 from proxy.admin.views import View
@@ -122,10 +122,14 @@ class Handlers:
 
     async def config(self, request: web.Request) -> web.StreamResponse:
         """`/config`: the effective configuration, secrets masked."""
+        if said := unknown_parameter(request.query, ()):
+            return refusal(400, said)
         return await _json(request, self._view.config)
 
     async def places(self, request: web.Request) -> web.StreamResponse:
         """`/config/places`: every effective value of a policy, or of the top level, with its file and line."""
+        if said := unknown_parameter(request.query, ("upstream", "route")):
+            return refusal(400, said)
         upstream, route = request.query.get("upstream", ""), request.query.get("route", "")
         values = self._view.places(upstream, route)
         if not values:
@@ -134,6 +138,8 @@ class Handlers:
 
     async def upstreams(self, request: web.Request) -> web.StreamResponse:
         """`/upstreams`: the configuration and the counters of each upstream, or of the one that `?name` names."""
+        if said := unknown_parameter(request.query, ("name",)):
+            return refusal(400, said)
         await self._view.refresh()
         shown = await self._view.upstreams(request.query.get("name"))
         return await _json(request, lambda: {"upstreams": shown})
@@ -142,6 +148,8 @@ class Handlers:
         """`/series`: the figures of the last fifteen minutes for the charts, one sample every five seconds, of all
         upstreams together or of the one that `?name` names.
         """
+        if said := unknown_parameter(request.query, ("name",)):
+            return refusal(400, said)
         name, timeline, to_wall = request.query.get("name"), self._timeline, wall() - monotonic()
         if name is None:
             together = {"name": None, **timeline.columns(None, to_wall)}
@@ -165,6 +173,8 @@ class Handlers:
         """`/buckets`: the level of each bucket, in portions: `?limit` is the most that are listed, `?after` the number
         of buckets to skip at the beginning. The answer's `next` is the `?after` of the next portion.
         """
+        if said := unknown_parameter(request.query, ("limit", "after")):
+            return refusal(400, said)
         limit, after = request.query.get("limit", str(BUCKETS)), request.query.get("after", "0")
         if not is_count(limit) or not 0 < int(limit) <= MOST_BUCKETS or not is_count(after):
             return refusal(400, f"limit must be a whole number from 1 to {MOST_BUCKETS}, and after a whole number.")
@@ -221,6 +231,8 @@ class Handlers:
         """`/what-if?upstream=NAME`: the parts of an upstream's policy that a user can change and try out with `POST
         /what-if`, as the configuration file has them, secrets masked.
         """
+        if said := unknown_parameter(request.query, ("upstream",)):
+            return refusal(400, said)
         async with self._one_play:
             found = await asyncio.to_thread(self._view.policy, request.query.get("upstream", ""))
         return _not_in_the_file() if found is None else await _json(request, lambda: found)

@@ -24,6 +24,15 @@ _FILE = "file:"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+#: The keys of an upstream whose values logs, metrics, `explain` and the admin port show as they are.
+_SHOWN_OF_UPSTREAMS = frozenset({"url", "hosts", "prefix", "services", "scope"})
+#: The beginnings of other paths of such values.
+_SHOWN = (("defaults", "scope"), ("apps", "by"))
+#: The message for a value that came from a file, which makes it a secret, where values are shown.
+_FROM_A_FILE = (
+    "can't be {reference}: logs and the admin port show this value, and what comes from a file is a secret; write the "
+    "value itself, or ${{NAME}}"
+)
 #: The message for a credential with a wrong reference, which is not repeated because it may be a secret.
 _UNREPEATED = (
     "contains a ${ that does not begin a reference; write ${NAME}, ${NAME:-default} or "
@@ -42,7 +51,7 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
         return None, so that no check of the value reports it again.
         """
         if isinstance(tree, Text) and "${" in tree:
-            replaced, wrong = _replaced(tree, environ, mark, problems)
+            replaced, wrong = _replaced(tree, environ, mark, problems, is_shown=_is_shown(path))
             if wrong and "credentials" in path and "values" in path:
                 wrong = [_UNREPEATED if "is not a reference" in each else each for each in wrong]
             for message in wrong:
@@ -70,10 +79,21 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
     value(tree, tree.mark, ())
 
 
-def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems) -> tuple[Text, list[str]]:
+def _is_shown(path: KeyPath) -> bool:
+    """Whether the value at `path` is shown where redrive says what it does: addresses, and names of request fields that
+    calls are told apart by.
+    """
+    if path[0] == "upstreams":
+        return len(path) == 2 or path[2] in _SHOWN_OF_UPSTREAMS
+    return path[0] in ("listen", "probe") or path in (("admin",), ("admin", "listen")) or path[:2] in _SHOWN
+
+
+def _replaced(
+    text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems, *, is_shown: bool
+) -> tuple[Text, list[str]]:
     """The text with each reference replaced by its value, or by nothing if it has none, and a message for each that has
     none. `environ`: the environment variables; `mark`: where the text stands; `problems`: is given the files that
-    references name.
+    references name. `is_shown`: the value is shown to users, so that no file's content may go into it.
     """
     wrong: list[str] = []
 
@@ -81,6 +101,9 @@ def _replaced(text: Text, environ: Mapping[str, str], mark: Mark, problems: Prob
         if match[0] == "$${":
             return "${"
         if match[1].startswith(_FILE) and match[2]:
+            if is_shown:
+                wrong.append(_FROM_A_FILE.format(reference=match[0]))
+                return ""
             try:
                 return _content(match[1].removeprefix(_FILE), match[0], mark, problems)
             except ValueError as why:

@@ -95,6 +95,23 @@ async def test_buckets_come_in_pages(server: ServerProcess, aiohttp_client: Aioh
         assert await got.text() == "limit must be a whole number from 1 to 10000, and after a whole number.\n"
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("/upstreams?upstream=a", "There is no parameter upstream: use name.\n"),
+        ("/buckets?name=a", "There is no parameter name: use limit, after.\n"),
+        ("/series?upstream=a", "There is no parameter upstream: use name.\n"),
+        ("/config/places?name=a", "There is no parameter name: use upstream, route.\n"),
+        ("/config?upstream=a", "There is no parameter upstream: this page has none.\n"),
+        ("/what-if?name=a", "There is no parameter name: use upstream.\n"),
+    ],
+)
+async def test_a_parameter_that_a_page_does_not_have_is_refused(admin: Client, page: str, said: str) -> None:
+    """Else a page that was asked for one upstream, by a wrong name, would show all of them."""
+    got = await admin.get(page)
+    assert (got.status, await got.text()) == (400, said)
+
+
 async def test_every_page_answers(admin: Client, server: ServerProcess) -> None:
     server.called("first")
     server.called("second")

@@ -112,6 +112,36 @@ def test_no_message_shows_it(tmp_path: Path, text: str) -> None:
     assert not [each for each in result.problems if TOKEN in str(each)]
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('upstreams: {a: "${file:secrets/token}"}', "upstreams.a"),
+        ('upstreams: {a: {url: "http://a.test/${file:secrets/token}"}}', "upstreams.a.url"),
+        ('upstreams: {a: {url: [{url: "http://${file:secrets/token}"}]}}', "upstreams.a.url[0].url"),
+        (UPSTREAM % 'hosts: [a.test, "${file:secrets/token}.test"]', "upstreams.a.hosts[1]"),
+        (UPSTREAM % 'prefix: "/${file:secrets/token}"', "upstreams.a.prefix"),
+        (UPSTREAM % 'services: ["${file:secrets/token}"]', "upstreams.a.services[0]"),
+        (UPSTREAM % 'scope: {header: "${file:secrets/token}"}', "upstreams.a.scope.header"),
+        ('defaults: {scope: {header: "${file:secrets/token}"}}', "defaults.scope.header"),
+        ('apps: {by: [{header: "${file:secrets/token}"}], known: {a: {}}}', "apps.by[0].header"),
+        ('listen: "unix:${file:secrets/token}"', "listen"),
+        ('admin: {listen: "unix:${file:secrets/token}"}', "admin.listen"),
+        ('probe: "unix:${file:secrets/token}"', "probe"),
+    ],
+)
+def test_a_value_that_is_shown_comes_from_no_file(tmp_path: Path, text: str, key: str) -> None:
+    """What came from a file is a secret, and must not be in a value that logs and the admin port show (section 3)."""
+    secret(tmp_path, TOKEN.encode())
+    (problem,) = loaded(tmp_path, text).problems
+    assert (problem.path, problem.severity) == (key, "error")
+    assert problem.message.startswith("can't be ${file:secrets/token}: logs and the admin port show this value")
+
+
+def test_where_values_are_shown_a_plain_reference_and_the_environment_are_fine(tmp_path: Path) -> None:
+    found = settings(tmp_path, 'upstreams: {a: {url: "http://a.test", prefix: "/${X}$${file:y}"}}', {"X": "x"})
+    assert found.router.by_name["a"].prefix == "/x${file:y}"
+
+
 def test_the_effective_configuration_shows_the_reference(tmp_path: Path) -> None:
     secret(tmp_path, TOKEN.encode())
     found = settings(tmp_path, UPSTREAM % 'headers: {request: {set: {x-tenant: "${file:secrets/token}"}}}')
