@@ -264,7 +264,7 @@ PUSHBACK = section(
         "auto",
         "whose word a pushback is: its endpoint's alone, or the whole upstream's",
     ),
-    spread=Key(share, doc="no longer has an effect: held calls return by a slow start, see hold"),
+    spread=Key(share, doc="no longer has an effect: held calls return by a slow start, see hold", deprecated=True),
 )
 
 CONCURRENCY = section(

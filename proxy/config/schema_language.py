@@ -249,7 +249,8 @@ class JsonValue:
 @dataclass(frozen=True, slots=True)
 class Key:
     """A key of a section: the form of its value, its help text, and its default. `default` is spelled as a user would
-    write it, None if there is none; `null`: a key with nothing after it is read as null.
+    write it, None if there is none; `null`: a key with nothing after it is read as null. `deprecated`: a key of earlier
+    versions, which is accepted, and which no hint names.
     """
 
     form: Form
@@ -257,6 +258,7 @@ class Key:
     doc: str = ""
     required: bool = False
     null: bool = False
+    deprecated: bool = False
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,10 @@ class Section:
         key = next((key for form, key in self.short if re.fullmatch(form, value)), None)
         return f" (did you mean {{{key}: {value}}}?)" if key else ""
 
+    def _in_use(self) -> list[str]:
+        """The keys that a user should write."""
+        return [name for name, key in self.keys.items() if not key.deprecated]
+
     def _place_of(self, value: Any) -> str | None:
         """Where in the file an unknown key with this value belongs, recognised by the keys within the value, as words
         for the error message; None if that is not known.
@@ -318,7 +324,7 @@ class Section:
                     head = name.partition(":")[0].strip()
                     if head != name and head in self.keys:  # `url:http://…`, or a stray space
                         there = f"{head}: …, with a space after the colon" if ":" in name else head
-                    hint = f" (did you mean {there}?)" if there else meant(name, self.keys, lookup)
+                    hint = f" (did you mean {there}?)" if there else meant(name, self._in_use(), lookup)
                     report(tree.keys_at[name], (*path, name), f"unknown key{hint}")
                     del tree[name]
                     near = head if head in self.keys else nearest(name, self.keys)
@@ -349,6 +355,8 @@ class Section:
             for name, key in self.keys.items():
                 part = key.form.schema(named)
                 extra = {k: v for k, v in (("description", key.doc), ("default", key.default)) if v not in ("", None)}
+                if key.deprecated:
+                    extra["deprecated"] = True
                 if key.null or (may_be_empty(key.form) and not key.required):
                     part = _or_nothing(part)
                 properties[name] = {"allOf": [part], **extra} if "$ref" in part and extra else part | extra

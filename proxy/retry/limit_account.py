@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 
 from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.limit_refill import EXPLAINED, SECOND, Earlier, Refill
+from proxy.retry.limit_refill import EXPLAINED, SECOND, Refill
 from proxy.retry.report_trust import ReportTrust
 from proxy.retry.token_estimate import ONE, UNIT_INDEX, Price
 
@@ -77,7 +77,6 @@ class Account:
 
     __slots__ = (
         "_began",
-        "_earlier",
         "_late",
         "_refills",
         "_sent",
@@ -95,7 +94,6 @@ class Account:
         )  # slices: first, last, sum so far
         self._began = _NEVER  # when the first attempt was sent
         self._refills: dict[str, Refill] = {}
-        self._earlier: dict[str, Earlier] = {}  # a report of each limit that refills all the time
         self._late: set[str] = set()  # limits whose reports say what was left when the answer came, not its request
         self.reports: dict[str, _Report] = {}
         self.trust = ReportTrust()
@@ -174,9 +172,7 @@ class Account:
         refill.fits = reported.counts != "attempts" or own <= _TOO_MUCH * used + _FEW
         if reported.limit is not None:
             if reported.counts != "attempts" and rate:
-                earlier = self._earlier.get(reported.name)
-                earlier = refill.learn_scale_of_refilled(earlier, reported, report.spent, since, rate)
-                self._earlier[reported.name] = earlier
+                refill.learn_scale_of_refilled(reported, report.spent, since, rate)
             elif reported.counts != "attempts":
                 refill.learn_scale(used, own, reported.limit)
             refill.learn_others(used - self._own(report), reported.remaining, reported.limit, now)
@@ -333,7 +329,6 @@ class Account:
         """Forget all that is known of a limit."""
         self.forget(name)
         self._refills.pop(name, None)
-        self._earlier.pop(name, None)
         self._late.discard(name)
         self.trust.forget(name)
 

@@ -20,9 +20,6 @@ from proxy.retry.limit_fields import ReportedLimit
 
 _NEVER = float("inf")
 
-#: An earlier report of a limit: what was left, when its attempt was sent, and what had been spent in all then.
-Earlier = tuple[float, float, float]
-
 #: By how much the use of a limit has to change between two reports that tell how it refills, and how much the rates
 #: that both say may differ.
 _MORE_USED, _ALIKE = 1.5, 1.1
@@ -62,7 +59,7 @@ class Refill:
     """
 
     __slots__ = (
-        "_least", "_longest", "_standing", "_standing_at", "_used", "_whole_in", "base", "fits", "in_part",
+        "_earlier", "_least", "_longest", "_rated", "_standing", "_standing_at", "base", "fits", "in_part",
         "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes", "took",
         "unexplained", "window",
     )  # fmt: skip
@@ -75,7 +72,11 @@ class Refill:
         self.most = 0.0
         self.shared_until = -_NEVER
         self._least = self._longest = 0.0  # the window is no shorter, and about as long as this
-        self._used = self._whole_in = 0.0  # of the report that others are compared with
+        #: The report that the next one is compared with: what it said was used, and the seconds until all is back.
+        self._rated: tuple[float, float] | None = None
+        #: An earlier report of a limit that refills all the time: what was left, when its attempt was sent, and what
+        #: had been spent in all then.
+        self._earlier: tuple[float, float, float] | None = None
         self._standing = self._standing_at = 0.0  # the reset that reports name, and when the first did
 
     def learn_window(self, reported: ReportedLimit, took: float) -> None:
@@ -138,12 +139,13 @@ class Refill:
         if reported.limit is None or reported.remaining >= reported.limit:
             return
         used, whole_in = reported.limit - reported.remaining, reported.reset
-        if self._used and max(used, self._used) < _MORE_USED * min(used, self._used):
-            return
-        if self._used:
-            rate, before = used / whole_in, self._used / self._whole_in
+        if self._rated is not None:
+            used_before, whole_in_before = self._rated
+            if max(used, used_before) < _MORE_USED * min(used, used_before):
+                return
+            rate, before = used / whole_in, used_before / whole_in_before
             self.rate = rate if max(rate, before) <= _ALIKE * min(rate, before) else 0.0
-        self._used, self._whole_in = used, whole_in
+        self._rated = used, whole_in
 
     def learn_scale(self, used: float, estimated: float, limit: float) -> bool:
         """Learn what part of their estimates attempts cost, from a report that `used` of the limit is used, while the
@@ -155,15 +157,12 @@ class Refill:
         self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
         return True
 
-    def learn_scale_of_refilled(
-        self, earlier: Earlier | None, reported: ReportedLimit, spent: float, since: float, rate: float
-    ) -> Earlier:
+    def learn_scale_of_refilled(self, reported: ReportedLimit, spent: float, since: float, rate: float) -> None:
         """Learn what part of their estimates attempts cost of a limit that gets `rate` a second, from what is left and
-        what was sent since an earlier report, None if this is the first one. `spent`: what had been spent in all when
-        the attempt was sent whose answer made the report `reported`, at `since`. Returns the report that the next one
-        is to be compared with.
+        what was sent since an earlier report. `spent`: what had been spent in all when the attempt was sent whose
+        answer made the report `reported`, at `since`.
         """
-        limit, now = reported.limit or 0.0, (reported.remaining, since, spent)
+        limit, earlier = reported.limit or 0.0, self._earlier
         if earlier is None and reported.window:
             self.learn_scale(limit - reported.remaining, spent - self.base, limit)
         elif earlier is None:
@@ -172,8 +171,8 @@ class Refill:
             remaining, at, before = earlier
             used = max(0.0, remaining + rate * (since - at) - reported.remaining)
             if not self.learn_scale(used, spent - before, limit):
-                return earlier
-        return now
+                return
+        self._earlier = reported.remaining, since, spent
 
     def learn_others(self, unexplained: float, left: float, limit: float, now: float) -> None:
         """Note that a report says that `left` is left of the limit, and that this process has not used `unexplained` of

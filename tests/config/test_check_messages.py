@@ -67,6 +67,10 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
             "4:5: upstreams.a.unsafe_methods: unknown key (did you mean classify.unsafe_methods?)",
         ),
         (
+            f"{UPSTREAM}    pushback: {{spred: 10%}}\n",  # a key of earlier versions is no longer named
+            "4:16: upstreams.a.pushback.spred: unknown key; choose from max_delay, cooldown, hold, ahead, of",
+        ),
+        (
             f"{UPSTREAM}    headers: {{X-Env: prod}}\n",
             "4:15: upstreams.a.headers.X-Env: unknown key; a field that is to be set goes under `request: {set: {…}}`, "
             "or under `response: {set: {…}}`",
