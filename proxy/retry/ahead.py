@@ -74,6 +74,8 @@ class AheadLane(Lane):
         """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first. `hold`,
         which other lanes need, is not used.
         """
+        if waiter not in self.queue:
+            return 0.0  # its turn has come, and only another lane holds it still
         promised = self._promised()
         for other in self.queue:
             if other is waiter:

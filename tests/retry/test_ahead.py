@@ -103,6 +103,18 @@ def test_a_call_that_may_be_sent_counts_until_it_is() -> None:
     assert lane.wait_of(calls[2], 2) == 8  # both that are left are promised
 
 
+def test_a_call_that_may_be_sent_waits_for_none_of_those_behind_it() -> None:
+    """Else a cooldown that still holds it would take it for the last of them, and refuse it beyond `hold`."""
+    ahead = Ahead(Traffic())
+    heard(ahead, said(0))
+    lane, calls = lane_of(ahead), [Call() for _ in range(30)]
+    for call in calls:
+        lane.ask(call, 1)
+    heard(ahead, said(1, 8), at=2)
+    assert calls[0] in lane.due
+    assert (lane.wait_of(calls[0], 2), lane.wait_of(calls[1], 2)) == (0.0, 8)
+
+
 def test_every_reset_of_a_limit_without_a_size_begins_the_slow_start_anew() -> None:
     ahead = Ahead(Traffic())
     heard(ahead, replace(said(0), limit=None))
