@@ -15,8 +15,8 @@ cdef class Spacing:
     cdef public double _stays
     cdef public double _used
     cdef public double _gap
-    cdef public double _sent_at
     cdef public long _careful
+    cdef public long _in_turn
     cdef public long sendings
     cdef public bint _is_told
     cdef public double _steady_until

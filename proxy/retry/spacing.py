@@ -11,6 +11,8 @@ does not hold calls for long, and one that is still in force is seldom exceeded.
 refused again, the pace stays for longer, because this is then more likely to be the upstream's limit. Only seconds in
 which calls wait count: a pace that is not used proves nothing. While the calls that wait become fewer soon enough,
 a pace that was found lately does not grow: it would gain little, and a refusal holds every call for as long as it says.
+The pace also grows where many attempts in a row are sent as soon as it allows, with none that waits behind any of them:
+a client that makes one call at a time is delayed with each call then, and would be for ever.
 
 Several clients that share a limit without a queue cause each other's refusals, whatever the pace of each. So if many
 calls in a row were served at a pace, a few early refusals do not make it forgotten.
@@ -60,6 +62,10 @@ _KNOWN = 120.0
 _NEWEST = 0.0625
 #: A pace of which more than this part is used binds.
 _MUCH = 0.6
+#: The sendings in a row, each as soon as the pace allowed it and with no call that waits behind it, that show a client
+#: of one call at a time: calls that come by chance at the same pace do so once in some thousand times. As soon: within
+#: this part of the time between two sendings.
+_IN_TURN, _AT_ONCE = 8, 0.1
 #: The slowest pace, in sendings a second.
 SLOWEST = 0.5
 
@@ -71,8 +77,8 @@ class Spacing:
     """
 
     __slots__ = (
-        "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told",
-        "_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
+        "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_in_turn",
+        "_is_told", "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
         "sendings",
     )  # fmt: skip
 
@@ -88,20 +94,20 @@ class Spacing:
         self._stays = _STAYS  # for so many seconds of use the pace stays as it is
         self._used = 0.0  # the seconds of use since the last cut
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
-        self._sent_at = -_NEVER
         self.sendings = 0
+        self._in_turn = 0  # the latest sendings, each with no call that waited behind it, as soon as the pace allowed
         self._is_told = False  # it does not grow by itself
         self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
         self._came = 0.0  # calls that have come lately, fading,
-        self._counted_from = self._counted_at = -_NEVER  # since when they are counted, and when they were last,
+        self._counted_from = self._counted_at = -_NEVER  # since when they are counted, when the last was sent,
         self._waiting = 0  # and how many calls waited then
 
     def end(self) -> None:
         """Stop spacing sendings."""
         self.rate, self.next_at = 0.0, -_NEVER
-        self._gap, self._sent_at = 0.0, -_NEVER
-        self._came, self._counted_at = 0.0, -_NEVER
+        self._gap = self._came = 0.0
+        self._counted_at = -_NEVER
 
     def cut(self, pace: float, served: int, now: float, delays: bool = True) -> None:
         """Lower the pace, because an attempt at this `pace` (sendings a second) was refused, after `served` were served
@@ -169,14 +175,16 @@ class Spacing:
         if not self.rate:
             self._waiting = waiting
             return
-        if self._sent_at > -_NEVER:
-            gap = now - self._sent_at
+        if self._counted_at > -_NEVER:
+            gap = now - self._counted_at
             self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
-        self._sent_at = now
         self.sendings += 1
         wait = waiting / self.rate
         self._count(waiting, now)
-        if not self._is_told and wait > _PRESSURE and not (now < self._steady_until and self._is_enough(waiting)):
+        is_in_turn = not waiting and now - self.next_at <= _AT_ONCE / self.rate
+        self._in_turn = self._in_turn + 1 if is_in_turn else 0
+        presses = wait > _PRESSURE or self._in_turn >= _IN_TURN
+        if not self._is_told and presses and not (now < self._steady_until and self._is_enough(waiting)):
             stays = self._used < self._stays and self._sure > 1.0
             self._grow((1.0 if stays else 1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
         self.next_at = max(now, self.next_at) + 1.0 / self.rate

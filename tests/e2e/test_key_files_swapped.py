@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,7 +18,9 @@ from test_workers_weather import owner_of
 
 
 class Mount:
-    """A secret as the kubelet mounts it: key -> ..data/key, ..data -> a folder, which is what is swapped."""
+    """A secret as the kubelet mounts it: key -> ..data/key, ..data -> a folder, which is what is swapped. The folder
+    before is removed at once (kubernetes/pkg/volume/util/atomic_writer.go).
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,8 +38,12 @@ class Mount:
         folder = self._folder / f"..2026_01_{self._version:02}"
         folder.mkdir()
         (folder / "key").write_text(f"{key}\n")
+        data = self._folder / "..data"
+        before = data.resolve() if data.exists() else None
         (self._folder / "..data_tmp").symlink_to(folder.name)
-        (self._folder / "..data_tmp").rename(self._folder / "..data")
+        (self._folder / "..data_tmp").rename(data)
+        if before is not None:
+            shutil.rmtree(before)
 
 
 @pytest.mark.parametrize(

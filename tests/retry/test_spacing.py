@@ -122,3 +122,18 @@ def test_a_refusal_that_names_no_delay_lets_the_pace_come_back_sooner() -> None:
     named.cut(3.0, 1, 1.0, True)
     unnamed.cut(3.0, 1, 1.0, False)
     assert sendings(unnamed, 5)[-1] > 3.0 > sendings(named, 5)[-1]
+
+
+def test_a_pace_grows_though_none_waits_behind_a_client_that_makes_one_call_at_a_time() -> None:
+    """Each call of such a client waits for the pace, and the next comes after it: the pace must not stay for ever."""
+    spacing = Spacing()
+    spacing.cut(2.0, PROVEN, 1.0)
+    assert sendings(spacing, 60, waiting=0)[-1] > 2.5
+
+
+def test_a_pace_of_which_a_part_is_used_does_not_grow() -> None:
+    spacing = Spacing()
+    spacing.cut(2.0, PROVEN, 1.0)
+    begun = spacing.rate
+    sent(spacing, 0.7, 60, 1.0)
+    assert spacing.rate == begun

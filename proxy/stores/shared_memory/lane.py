@@ -53,8 +53,8 @@ SHARED: Names = {
         *("gap_long", "missing_at"),
     ),
     Spacing: (
-        *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_is_told"),
-        *("_proven", "_sent_at", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
+        *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_in_turn"),
+        *("_is_told", "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
         "sendings",
     ),
     SinceCut: ("refused", "sent", "served"),
