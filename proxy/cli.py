@@ -194,6 +194,7 @@ def env(options: argparse.Namespace) -> int:
         variables,
         warn_if_missing,
     )
+    from proxy.config.advice import unused_app
 
     if options.unset and options.shell == "dotenv":
         return _refuse("a .env file can't unset a variable: leave its lines out")
@@ -203,6 +204,8 @@ def env(options: argparse.Namespace) -> int:
     name = options.app or ""
     if name and not PLAIN_NAME.fullmatch(name):
         return _refuse(f"--app {name}: a name has letters, digits, dots, dashes and underscores, and nothing else")
+    if name and (why := unused_app(name, settings.apps, "proxy_user")):
+        print(f"redrive: --app {name}: {why}", file=sys.stderr)
     try:
         dotenv = options.shell == "dotenv"  # for other shells than this one, whose values say nothing there
         values = variables(settings, {} if dotenv else os.environ, java=options.java, app=name)

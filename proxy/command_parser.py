@@ -210,7 +210,7 @@ def _requests(verb: argparse.ArgumentParser) -> None:
         ("route", "calls under this route"),
         ("outcome", "calls with this outcome, such as attempts_exhausted"),
         ("status", "calls that got this status: 503, or 5xx"),
-        ("app", "calls of this app: the product that its User-Agent names"),
+        ("app", "calls of this app: its name under apps, or the product that its User-Agent names"),
     ):
         option(f"--{name}", metavar=name.upper(), help=f"only {meant}")
 

@@ -71,16 +71,16 @@ def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None
         if address.host == "::" and (path[0] != "listen" or counterpart not in settings.listen):
             further = f"add {counterpart} for IPv4" if path[0] == "listen" else f"{counterpart} takes IPv4 alone"
             problems.warn(mark_at(tree, path), path, f"takes IPv6 alone; {further}")
-        if address.app and (message := _unused_app(address.app, settings.apps)):
+        if address.app and (message := unused_app(address.app, settings.apps, "listener")):
             problems.warn(mark_at(tree, (*path, "app")), (*path, "app"), message)
 
 
-def _unused_app(name: str, apps: Apps | None) -> str:
-    """Why the name of an app at a listener has not the effect that it seems to have; "" if it has."""
+def unused_app(name: str, apps: Apps | None, way: str) -> str:
+    """Why the name of an app that is given in this way has not the effect that it seems to have; "" if it has."""
     if apps is None:
         return "has no effect without the section apps, whose `known` lists the apps"
-    if "listener" not in apps.by:
-        return "has no effect: apps.by does not list listener"
+    if way not in apps.by:
+        return f"has no effect: apps.by does not list {way}"
     if name in apps.known or name == OTHERS:
         return ""
     return f"{name} is not in apps.known: its calls count as those of others{did_you_mean(name, apps.known)}"

@@ -173,3 +173,25 @@ def test_java_trusts_the_local_ca_and_keeps_its_options(
     named = capsys.readouterr().out
     for scheme in ("http", "https"):
         assert f" -D{scheme}.proxyUser=batch -D{scheme}.proxyPassword=x " in named
+
+
+@pytest.mark.parametrize(
+    ("apps", "said"),
+    [
+        ("", "has no effect without the section apps, whose `known` lists the apps"),
+        ("{by: [unix_user], known: {web: {}}}", "has no effect: apps.by does not list proxy_user"),
+        ("{known: {web: {}}}", "wbe is not in apps.known: its calls count as those of others (did you mean web?)"),
+        ("{known: {wbe: {}}}", ""),
+    ],
+)
+def test_a_name_that_will_not_count_is_told(
+    apps: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "redrive.yaml"
+    file.write_text(f"apps: {apps}\n")
+    assert main(["env", "-c", str(file), "--app", "wbe"]) == 0
+    printed = capsys.readouterr()
+    assert "HTTP_PROXY=http://wbe:x@" in printed.out
+    assert [line for line in printed.err.splitlines() if "--app" in line] == (
+        [f"redrive: --app wbe: {said}"] if said else []
+    )
