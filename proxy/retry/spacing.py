@@ -11,8 +11,8 @@ does not hold calls for long, and one that is still in force is seldom exceeded.
 refused again, the pace stays for longer, because this is then more likely to be the upstream's limit. Only seconds in
 which calls wait count: a pace that is not used proves nothing. While the calls that wait become fewer soon enough,
 a pace that was found lately does not grow: it would gain little, and a refusal holds every call for as long as it says.
-The pace also grows where many attempts in a row are sent as soon as it allows, with none that waits behind any of them:
-a client that makes one call at a time is delayed with each call then, and would be for ever.
+The pace also grows where many attempts in a row are sent as soon as it allows, while no other call waits: it delays
+each call of a client that makes one at a time, and would do so for ever.
 
 Several clients that share a limit without a queue cause each other's refusals, whatever the pace of each. So if many
 calls in a row were served at a pace, a few early refusals do not make it forgotten.
@@ -62,7 +62,7 @@ _KNOWN = 120.0
 _NEWEST = 0.0625
 #: A pace of which more than this part is used binds.
 _MUCH = 0.6
-#: The sendings in a row, each as soon as the pace allowed it and with no call that waits behind it, that show a client
+#: The sendings in a row, each as soon as the pace allowed it and while no other call waits, that show a client
 #: of one call at a time: calls that come by chance at the same pace do so once in some thousand times. As soon: within
 #: this part of the time between two sendings.
 _IN_TURN, _AT_ONCE = 8, 0.1
@@ -95,7 +95,7 @@ class Spacing:
         self._used = 0.0  # the seconds of use since the last cut
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self.sendings = 0
-        self._in_turn = 0  # the latest sendings, each with no call that waited behind it, as soon as the pace allowed
+        self._in_turn = 0  # the latest sendings, each as soon as the pace allowed it, while no other call waited
         self._is_told = False  # it does not grow by itself
         self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
