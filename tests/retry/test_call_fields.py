@@ -1,4 +1,4 @@
-"""The machine hears events only: no module outside of `proxy/retry/` changes a field of a `Call`."""
+"""The machine hears events only: no module outside of `proxy/retry/` changes a field of a `Call` or its `CallState`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent / "proxy"
+#: The classes whose fields are watched, each with its module; and the attribute of a call that holds its state.
+CLASSES = {"Call": "proxy.retry.machine", "CallState": "proxy.retry.call_state"}
+STATE = "so_far"
 #: Methods that change what they are called on.
 CHANGES = {"append", "add", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"}
 
 
 def is_call_type(annotation: ast.expr | None) -> bool:
     return annotation is not None and any(
-        (isinstance(node, ast.Name) and node.id == "Call") or (isinstance(node, ast.Constant) and node.value == "Call")
+        (isinstance(node, ast.Name) and node.id in CLASSES)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in CLASSES)
         for node in ast.walk(annotation)
     )
 
@@ -28,8 +32,10 @@ def name_of(node: ast.expr) -> str:
 
 
 def calls_in(tree: ast.Module, known: set[str]) -> set[str]:
-    """Names under which a module has a `Call`. `known`: attributes and functions of the package that are one."""
-    names = known | {"Call()"}
+    """Names under which a module has a `Call` or its state. `known`: attributes and functions of the package that are
+    one.
+    """
+    names = known | {"Call()", STATE}
     while True:
         before = len(names)
         for node in ast.walk(tree):
@@ -88,16 +94,14 @@ def test_no_driver_changes_a_field_of_a_call() -> None:
 
 def imports_calls(tree: ast.Module) -> bool:
     return any(
-        isinstance(node, ast.ImportFrom)
-        and node.module == "proxy.retry.machine"
-        and any(alias.name == "Call" for alias in node.names)
+        isinstance(node, ast.ImportFrom) and any(CLASSES.get(alias.name) == node.module for alias in node.names)
         for node in ast.walk(tree)
     )
 
 
 def calls_of(module: str, users: dict[str, ast.Module], known: set[str]) -> set[str]:
-    """Names of a `Call` in a module; of one that imports none, those that its drivers' attribute has."""
-    return calls_in(users[module], known) if module in users else known & {"decider()"}
+    """Names of a `Call` or its state in a module; of one that imports neither, those that drivers' attributes have."""
+    return calls_in(users[module], known) if module in users else {STATE, *(known & {"decider()"})}
 
 
 @pytest.mark.parametrize(
@@ -112,10 +116,19 @@ def calls_of(module: str, users: dict[str, ast.Module], known: set[str]) -> set[
         "del self.call.history[0]",
         "setattr(self.call, 'deadline', 1.0)",
         "self.detail, self.call.committed = '', True",
+        "self.call.so_far.attempts += 1",
+        "so_far = self.call.so_far; so_far.attempts = 3",
+        "state = call.so_far; state.history.append(2)",
+        "so_far.deadline = None",
     ],
 )
 def test_a_change_is_found(line: str) -> None:
     tree = ast.parse(f"def decider(self) -> Call: ...\ndef play(call: Call) -> None: {line}\nself.call: Call = None")
+    assert [*changes(tree, calls_in(tree, set()))]
+
+
+def test_a_change_of_a_state_that_was_passed_is_found() -> None:
+    tree = ast.parse("def report(reached: CallState) -> None: reached.deadline = None")
     assert [*changes(tree, calls_in(tree, set()))]
 
 
