@@ -56,6 +56,7 @@ MODULES = [
     "proxy.retry.app_buckets",
     "proxy.retry.app_parts",
     "proxy.retry.at_once",
+    "proxy.retry.attempt_failure",
     "proxy.retry.attempt_record",
     "proxy.retry.backoff",
     "proxy.retry.buckets",

@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.retry.attempt_failure cimport failure_by, failure_of
 from proxy.retry.payment cimport Payment
 from proxy.retry.call_state cimport CallState
 from proxy.retry.classification cimport classify
@@ -12,7 +13,7 @@ from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
-from proxy.retry.value_bases cimport FaultBase, PolicyBase, PushbackBase, StrategyBase, VerdictBase
+from proxy.retry.value_bases cimport PolicyBase, StrategyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -66,9 +67,4 @@ cdef class Call:
 cdef _keeping(CallState call, Reply reply, double now)
 cdef bint _may_be_cooled(CallState call) except -1
 cdef SequentialFlow _flow_of(CallState call, PolicyBase policy)
-cdef bint _is_non_fatal(CallState call, FaultBase fault) except -1
-@cython.locals(pushback=PushbackBase)
-cdef Failure _failure_of(CallState call, long attempt, Reply reply, VerdictBase verdict, double sent, double wall)
-cdef Failure _failure_by(CallState call, Flight flight, FaultBase fault)
-cdef _pushback_of(CallState call, Reply reply, cls, double wall)
 cdef bint _may_be_hedged(CallState call, StrategyBase strategy) except -1

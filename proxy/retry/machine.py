@@ -34,23 +34,22 @@ from collections.abc import Iterable
 from proxy.retry import interruptions
 from proxy.retry.actions import Actions, Cancel, Peek, WakeAt
 from proxy.retry.admission import Alarm
+from proxy.retry.attempt_failure import failure_by, failure_of
 from proxy.retry.broken_answers import may_be_kept, may_break, may_follow_head
 from proxy.retry.call_state import CallState
-from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify, classify_fault, names
+from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify
 from proxy.retry.credentials import CallKeys
 from proxy.retry.endings import finish
 from proxy.retry.endpoints import Choice
 from proxy.retry.environment import Env
 from proxy.retry.errors_inside import inside_of
 from proxy.retry.facts import (
-    NO_PUSHBACK,
     Class,
     Failure,
     Fault,
     Fields,
     Outcome,
     Progress,
-    Pushback,
     Reply,
     Request,
     Verdict,
@@ -73,7 +72,6 @@ from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import goes_with_new_value, read_again
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.policy import Policy, Strategy
-from proxy.retry.pushback import read_pushback
 from proxy.retry.reasons import TOO_LATE, own_answer
 from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.resumption import go_on_delivering, resume, resume_again
@@ -355,14 +353,14 @@ class Call:
         if flight is None:
             return ()
         if call.resumption is not None:
-            return resume_again(call, self._flow, flight, _failure_by(call, flight, fault), now)
+            return resume_again(call, self._flow, flight, failure_by(call, flight, fault), now)
         if flight.reply is None and self._transparent.follows(call, self._flow, flight, fault, now):
             available, self._transparent = self._transparent, USED
             return available.send(call, flight, fault, now)
         if self._transparent is AVAILABLE and fault.progress not in (Progress.NEVER_SENT, Progress.REFUSED):
             self._transparent = PROCESSED
         call.reply = None
-        failure = _failure_by(call, flight, fault)
+        failure = failure_by(call, flight, fault)
         if flight.body_wait is not None:  # a success's head was kept
             failure.carried_out = not may_follow_head(call.policy, call.request)
         return self._judge(failure, flight, now)
@@ -536,7 +534,7 @@ class Call:
             verdict = AT_WORK
         if verdict.cls is not _SUCCESS_CLASS:
             wall = now + call.next_attempt.env.wall_offset
-            return self._judge(_failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
+            return self._judge(failure_of(call, attempt, reply, verdict, flight.since, wall), flight, now)
         call.delivered = flight
         call.deadline = None
         if not flight.reported:
@@ -601,7 +599,7 @@ class Call:
         call.committed = True
         report_trailers(call.next_attempt, flight, verdict.cls, now)
         wall = now + call.next_attempt.env.wall_offset
-        failure = _failure_of(call, flight.attempt, whole, verdict, flight.since, wall)
+        failure = failure_of(call, flight.attempt, whole, verdict, flight.since, wall)
         report_failure(call, call.next_attempt, failure, flight, failure.goes_on, now)
         no = first_no(call, failure, disabled=False, safe=True)
         assert no is not None  # the call is committed
@@ -636,52 +634,6 @@ def _flow_of(call: CallState, policy: Policy) -> SequentialFlow:
     if strategy.hedging_delay is not None and _may_be_hedged(call, strategy):
         return HEDGED
     return SEQUENTIAL if strategy.custom is None else PLUGIN
-
-
-def _is_non_fatal(call: CallState, fault: Fault | None) -> bool:
-    """Whether hedging's list `non_fatal` names this fault or, if `fault` is None, the answer that is being judged."""
-    policy = call.policy
-    return names(policy.strategy.non_fatal, policy.classify, call.request, call.reply, fault)
-
-
-def _failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
-    """The failure of an attempt that was sent at `sent` and answered with `reply`, with the answer's pushback. `wall`:
-    the wall clock when the answer came (seconds since the epoch).
-    """
-    pushback = _pushback_of(call, reply, verdict.cls, wall)
-    if pushback.retry and verdict.cls is Class.UNNAMED:
-        verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
-        pushback = _pushback_of(call, reply, verdict.cls, wall)
-    failure = Failure(attempt, verdict, pushback, reply.status, None, sent)
-    if call.policy.strategy.hedging_delay is not None:
-        failure.goes_on = _is_non_fatal(call, None)
-    return failure
-
-
-def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Pushback:
-    """The pushback of an answer whose class is `cls`. `wall`: when it came, in seconds since the epoch. Under hedging,
-    any failure that `non_fatal` names is read like a retryable one, so that a hedge too is never sent sooner than a
-    pushback says.
-    """
-    policy = call.policy
-    if reply.plain and not policy.classify.resets:
-        return NO_PUSHBACK
-    if not cls.retryable and policy.strategy.hedging_delay is not None and _is_non_fatal(call, None):
-        cls = Class.TRANSIENT
-    trailers = (
-        reply.trailers if reply.trailers is not reply.fields else None
-    )  # a trailers-only head is read once: a field read twice would contradict itself
-    dialects = policy.classify.dialects
-    return read_pushback(reply.fields, reply.status, cls, dialects, wall, trailers=trailers, peeked=reply.peeked)
-
-
-def _failure_by(call: CallState, flight: Flight, fault: Fault) -> Failure:
-    """The failure of an attempt that ended with this fault."""
-    verdict = classify_fault(call.policy.classify, call.request, fault)
-    failure = Failure(flight.attempt, verdict, NO_PUSHBACK, fault=fault, sent=flight.since)
-    if call.policy.strategy.hedging_delay is not None:
-        failure.goes_on = _is_non_fatal(call, fault)
-    return failure
 
 
 def _may_be_cooled(call: CallState) -> bool:
