@@ -1,5 +1,5 @@
-"""Ten thousand mixed calls with faults, and afterwards nothing is left over: no task, connection, timer, replay buffer,
-place, socket or token, and none of the objects that a call is made of.
+"""Three thousand mixed calls with faults, and afterwards nothing is left over: no task, connection, timer, replay
+buffer, place, socket or token, and none of the objects that a call is made of.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from proxy.transport.connection import Connection
 from proxy.transport.replay_buffer import Replay
 from proxy.wire.fields import FieldBlock
 
-CALLS, APPS = 10_000, 50
+CALLS, APPS = 3_000, 50
 PARTS = (Attempt, Exchange, Call, AppConnection, Connection, Replay)
 #: So large that neither end is ever met, so that each token can be accounted for.
 QUOTA = QuotaSpec(capacity=10_000_000, initial=5_000_000)
@@ -224,7 +224,7 @@ def parts() -> Counter[str]:
     return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, PARTS))
 
 
-async def ten_thousand_calls(loop: CountingLoop) -> None:
+async def mixed_calls(loop: CountingLoop) -> None:
     server = await loop.create_server(Upstream, "127.0.0.1", 0)
     before = parts()
     files = len(os.listdir("/proc/self/fd"))
@@ -281,7 +281,7 @@ def test_nothing_is_left_over() -> None:
     with asyncio.Runner(loop_factory=CountingLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, CountingLoop)
-        runner.run(ten_thousand_calls(loop))
+        runner.run(mixed_calls(loop))
 
 
 def test_the_accounting_sees_a_leak() -> None:

@@ -115,10 +115,3 @@ def test_a_known_class_may_only_become_smaller() -> None:
     assert [name for name, _ in large(_class(41, 26), known)] == ["One"]
     [line] = shrunk(_class(41, 24), known)
     assert "One has 41 methods and 24 attributes now" in line
-
-
-def test_the_package_keeps_the_bounds() -> None:
-    from house import LARGE, large, shrunk, sources
-
-    assert [*large(sources(), LARGE)] == []
-    assert [*shrunk(sources(), LARGE)] == []

@@ -15,7 +15,9 @@ RUNS = ("python", "compiled")
 #: The run that has them: why they are the same in the other, and their paths below `tests`.
 ONCE: dict[str, dict[str, tuple[str, ...]]] = {
     "python": {
-        "pages, and commands as a reader types them": ("docs",),
+        "pages, what the source says, and commands as a reader types them": (
+            "docs", "conformance/test_linear_expressions.py",
+        ),
         "the dashboard's own code, in a browser": ("browser",),
         "files for installing, containers and releases": (
             "deploy/test_deploy_files.py", "deploy/test_github.py", "deploy/test_helm_chart.py",
