@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from hypothesis import settings
-from support.two_runs import RUNS, is_left_out, left_out
+from support.two_runs import RUNS, has_seed, is_left_out, left_out, seed_of
 
 # How long an example takes says more of the machine than of the code: a busy one would fail what is right.
 settings.register_profile("untimed", deadline=None)
@@ -75,11 +75,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests: give each a part that begins with files whose tests wait, and ends with
-    quick ones. xdist deals out equal parts in order, and who has done his takes from the end of another's: so all are
-    busy until the last moment, and none waits for one that came last to a long file. Files stay in one piece.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the seeds that the other one of CI's runs has. Where several processes share the tests: give each a
+    part that begins with files whose tests wait, and ends with quick ones. xdist deals out equal parts in order, and a
+    process that has done its part takes from the end of another's: so all are busy until the last moment, and none
+    waits for one that came last to a long file. Files stay in one piece.
     """
+    if run := config.getoption("of_two_runs"):
+        others = [item for item in items if (seed := seed_of(item)) is not None and not has_seed(item.path, seed, run)]
+        config.hook.pytest_deselected(items=others)
+        left = {*others}
+        items[:] = [item for item in items if item not in left]
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes > 1:
         items[:] = dealt(items, processes)

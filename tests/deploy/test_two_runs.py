@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.two_runs import ONCE, RUNS, TESTS, is_left_out, left_out
+from support.two_runs import ONCE, RUNS, TESTS, has_seed, is_left_out, left_out, seed_of
 
 PATHS = [(run, path) for run, reasons in ONCE.items() for paths in reasons.values() for path in paths]
 FILES = sorted(TESTS.rglob("test_*.py"))
@@ -48,3 +48,17 @@ def test_ci_has_both_runs(run: str) -> None:
 def test_what_is_not_a_test_of_ours_is_never_left_out() -> None:
     assert not is_left_out(Path("/elsewhere/docs/test_a.py"), "compiled")
     assert is_left_out(TESTS / "docs", "compiled") and not is_left_out(TESTS / "docs", "python")
+
+
+def test_each_seed_of_a_test_in_both_runs_is_in_one_of_them() -> None:
+    for seed in range(6):
+        assert [has_seed(TESTS / "wire/test_a.py", seed, run) for run in RUNS] == [seed % 2 == 0, seed % 2 == 1]
+        assert has_seed(TESTS / "docs/test_a.py", seed, "python"), "the other run does not have this test"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_seeds_of_the_other_run_are_left_out(request: pytest.FixtureRequest, seed: int) -> None:
+    run = request.config.getoption("of_two_runs")
+    seeds = [(each.path, found) for each in request.session.items if (found := seed_of(each)) is not None]
+    assert (Path(__file__), seed) in seeds
+    assert run is None or all(has_seed(path, found, run) for path, found in seeds)

@@ -51,7 +51,7 @@ from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.rows import Rows
 
 BEGAN, EPSILON = 1000.0, 1e-6
-#: Seeds that are played in each test, and tests.
+#: Seeds that are played in each test one after the other, and tests.
 SEEDS, PARTS = 25, 6
 #: Events that the calls of a seed have at the most: more is a call that asks without end.
 EVENTS = 50_000
@@ -408,14 +408,14 @@ def _check_rest(scope: ScopeState, *, ends: bool) -> None:
     assert scope.places is None or scope.places.is_idle
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS * PARTS, SEEDS))
+@pytest.mark.parametrize("seed", range(0, SEEDS * PARTS, SEEDS))
 @pytest.mark.parametrize("workers", [0, 2])
-def test_calls_in_any_weather_keep_the_laws(workers: int, first: int) -> None:
-    for seed in range(first, first + SEEDS):
+def test_calls_in_any_weather_keep_the_laws(workers: int, seed: int) -> None:
+    for number in range(seed, seed + SEEDS):
         try:
-            play(seed, workers)
+            play(number, workers)
         except Exception as error:
-            error.add_note(f"seed {seed}, {workers} workers")
+            error.add_note(f"seed {number}, {workers} workers")
             raise
 
 

@@ -3,11 +3,16 @@
 `.ci/run` runs the tests in Python alone (`pytest --of-two-runs python`) and compiled (`pytest --of-two-runs compiled`).
 A test that is named here is in one of these runs; all others are in both. Without the option, as with `make test-all`,
 nothing is left out. Files and folders are divided so that both runs take about as long.
+
+A test with a parameter `seed` plays what chance draws from it. Its seeds are a sample, of which each run plays every
+other one, unless the test is in one run only.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parent.parent
 RUNS = ("python", "compiled")
@@ -74,7 +79,20 @@ def is_left_out(path: Path, run: str) -> bool:
     return any(below.is_relative_to(each) for paths in ONCE[other].values() for each in paths)
 
 
+def has_seed(path: Path, seed: int, run: str) -> bool:
+    """Whether a test at this path, which is in this run, plays this seed there."""
+    other = RUNS[1 - RUNS.index(run)]
+    return is_left_out(path, other) or seed % 2 == RUNS.index(run)
+
+
+def seed_of(item: pytest.Item) -> int | None:
+    """The seed that a test plays; None if the test has none."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return parameters.get("seed")
+
+
 def left_out(run: str) -> list[str]:
     """What a run leaves out, and why: a line for each reason."""
     other = RUNS[1 - RUNS.index(run)]
-    return [f"only in the {other} run: {' '.join(paths)} ({why})" for why, paths in ONCE[other].items()]
+    lines = [f"only in the {other} run: {' '.join(paths)} ({why})" for why, paths in ONCE[other].items()]
+    return [*lines, f"only in the {other} run: every other seed of the tests that are in both (a sample of chance)"]
