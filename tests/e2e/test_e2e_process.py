@@ -41,7 +41,7 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
             other = "" if key == "listen" else "listen: 127.0.0.1:0\n"
             more = "" if key == "admin" else "admin: off\n"
             file.write_text(f"{other}{more}{key}: {address}\n")
-            status, out, err = await run(*COMMAND, "run", "-c", str(file))
+            status, out, err = await redrive("run", "-c", str(file))
             assert (status, out) == (2, "")
             (line,) = err.splitlines()
             number = file.read_text().count("\n")
@@ -53,13 +53,13 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
 async def test_what_can_not_be_had_is_told_with_its_place_and_a_remedy(tmp_path: Path) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text("admin: {listen: 127.0.0.1:0}\nlisten:\n- 127.0.0.1:0\n- unix:none/x.sock\n")
-    status, out, err = await run(*COMMAND, "run", "-c", str(file))
+    status, out, err = await redrive("run", "-c", str(file))
     assert (status, out) == (2, "")
     folder = tmp_path / "none"
     problem = f"can't listen on unix:{folder}/x.sock: {folder} is not a folder; make it, or name another path"
     assert err == f"{file}:4:3: listen[1]: {problem}\n"
     file.write_text("listen: 127.0.0.1:0\nadmin:\n  listen: unix:none/x.sock\n")
-    _, _, err = await run(*COMMAND, "run", "-c", str(file))
+    _, _, err = await redrive("run", "-c", str(file))
     assert err == f"{file}:3:11: admin.listen: {problem}\n"
 
 
@@ -68,7 +68,7 @@ async def test_a_bad_file_is_refused_in_clear_lines(text: str, tmp_path: Path) -
     file = tmp_path / "redrive.yaml"
     file.write_text(text)
     for verb in ("run", "check", "env", "healthcheck"):
-        status, _, err = await run(*COMMAND, verb, "-c", str(file))
+        status, _, err = await redrive(verb, "-c", str(file))
         assert status == 2
         assert err
         assert all(line.startswith(f"{file}:") for line in err.splitlines()), err

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.process import COMMAND, environment
+from support.process import COMMAND, environment, redrive
 from support.scripted import Upstream, answer
 
 from proxy.app_exec import count, summary
@@ -58,7 +58,10 @@ async def test_its_https_requests_are_read_with_a_ca_that_was_made_for_it(tmp_pa
     assert os.listdir(tmp_path) == ["redrive.yaml"]
 
 
-async def test_its_exit_status_and_the_signal_that_ended_it_are_ours(tmp_path: Path) -> None:
+async def test_its_exit_status_and_the_signal_that_ended_it_are_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for typed, ended in [
         (("sh", "-c", "exit 7"), 7),
         (("sh", "-c", "kill -TERM $$"), -signal.SIGTERM),
@@ -68,7 +71,7 @@ async def test_its_exit_status_and_the_signal_that_ended_it_are_ours(tmp_path: P
         (("/",), 126),
         ((), 2),
     ]:
-        status, _, err = await run("--", *typed, folder=tmp_path)
+        status, _, err = await redrive("exec", "--", *typed)
         assert status == ended, (typed, err)
         assert "Traceback" not in err
 
@@ -88,9 +91,10 @@ async def test_signals_are_passed_on(tmp_path: Path) -> None:
     assert await process.wait() == 3
 
 
-async def test_a_configuration_that_is_wrong_begins_nothing(tmp_path: Path) -> None:
+async def test_a_configuration_that_is_wrong_begins_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "redrive.yaml").write_text("upstream: {}\n")
-    status, out, err = await run("--", "echo", "begun", folder=tmp_path)
+    status, out, err = await redrive("exec", "--", "echo", "begun")
     assert (status, out) == (2, "")
     assert "redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)" in err
 
