@@ -42,7 +42,8 @@ class Mark(NamedTuple):
 MOST_KNOWN = 1000
 #: Words longer than this are cut in messages: they are a mistake themselves, or a path whose ends identify it.
 _LONGEST = 240
-#: Secrets shorter than this are not looked for in messages, which would not be readable without single letters.
+#: Secrets shorter than this are looked for only in messages about the value that they stand in, and there as whole
+#: words: other messages would not be readable without single letters.
 _SHORTEST_HIDDEN = 4
 _TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # only matched at the beginning of a word
 #: The position of a value that no file contains.
@@ -81,7 +82,8 @@ class Problems:
     def __init__(self) -> None:
         self._found: list[Problem] = []
         self._seen: set[tuple[Mark, str, str]] = set()
-        self._hidden: dict[str, str] = {}
+        self._hidden: dict[str, str] = {}  # by the secret in lower case, since messages suggest other spellings
+        self._short: dict[Mark, dict[str, str]] = {}
         #: The files that values refer to, absolute: references, credentials, service configs, certificates.
         self.referred: list[str] = []
 
@@ -90,18 +92,22 @@ class Problems:
         if file not in self.referred:
             self.referred.append(file)
 
-    def hide(self, secret: str, reference: str) -> None:
-        """Put this reference in the place of a secret, in all problems that are added from now on."""
-        if len(secret) >= _SHORTEST_HIDDEN:
-            self._hidden[secret] = reference
+    def hide(self, secret: str, reference: str, mark: Mark) -> None:
+        """Put this reference in the place of a secret, in capitals or not, in all problems that are added from now on.
+        `mark`: the position of the value that has the secret; a very short secret is replaced in problems there alone.
+        """
+        hidden = self._hidden if len(secret) >= _SHORTEST_HIDDEN else self._short.setdefault(mark, {})
+        for spelling in (secret, repr(secret)[1:-1]):
+            hidden[spelling.lower()] = reference
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Add a problem. `mark`: the position in the file; `path`: the key that it is about; `message`: what is wrong,
         as a clause that continues the key. Words of the user's that are too long for a line are cut short, and secrets
         are replaced.
         """
-        for secret, reference in self._hidden.items():
-            message = message.replace(secret, reference).replace(repr(secret)[1:-1], reference)
+        message = _without(message, self._hidden)
+        if mark in self._short:
+            message = _without(message, self._short[mark], whole_words=True)
         where, message = (
             _TOO_LONG.sub(lambda word: f"{word[0][:120]}...{word[0][-60:]}", text)
             for text in (path if isinstance(path, str) else dotted(path), message)
@@ -136,6 +142,21 @@ class Problems:
         """All problems, file by file in the order of their first problem, from top to bottom."""
         files = {file: order for order, file in enumerate(dict.fromkeys(each.file for each in self._found))}
         return sorted(self._found, key=lambda each: (files[each.file], each.line, each.column))
+
+
+def _without(message: str, hidden: dict[str, str], *, whole_words: bool = False) -> str:
+    """The message with references in the place of secrets. `hidden`: the references by their secrets, in lower case."""
+    if not hidden:
+        return message
+    return secrets_of(hidden, whole_words).sub(lambda found: hidden.get(found[0].lower(), "***"), message)
+
+
+def secrets_of(hidden: Iterable[str], whole_words: bool) -> re.Pattern[str]:
+    """The expression that finds these secrets. The longest goes first: one that begins with another one would else be
+    shown from there on.
+    """
+    secrets = "|".join(re.escape(secret) for secret in sorted(hidden, key=len, reverse=True))
+    return re.compile(rf"(?<!\w)(?:{secrets})(?!\w)" if whole_words else f"(?:{secrets})", re.IGNORECASE)
 
 
 def printable(text: str) -> str:

@@ -145,5 +145,5 @@ def _content(name: str, reference: str, mark: Mark, problems: Problems) -> str:
         raise ValueError(f"{file} is empty: write the value into it, and nothing else")
     if _CONTROL.search(text):
         raise ValueError(f"{file} has a line break or another control character inside: one value, and nothing else")
-    problems.hide(text, reference)
+    problems.hide(text, reference, mark)
     return text

@@ -142,6 +142,30 @@ def test_where_values_are_shown_a_plain_reference_and_the_environment_are_fine(t
     assert found.router.by_name["a"].prefix == "/x${file:y}"
 
 
+def test_no_message_shows_it_in_capitals(tmp_path: Path) -> None:
+    secret(tmp_path, TOKEN.encode())
+    text = "upstreams: {a: {url: 'http://a.test', routes: [{match: {methods: ['${file:secrets/token}']}}]}}"
+    (said,) = [str(each) for each in loaded(tmp_path, text).problems if "case-sensitive" in each.message]
+    assert TOKEN.upper() not in said and "${file:secrets/token}" in said
+
+
+def test_no_message_shows_the_rest_of_one_that_begins_with_another(tmp_path: Path) -> None:
+    secret(tmp_path, TOKEN.encode())
+    secret(tmp_path, TOKEN.encode() + b"-tail", "longer")
+    admin = "admin: {listen: '127.0.0.1:0', token: '${file:secrets/token}'}\n"
+    (said,) = map(str, loaded(tmp_path, admin + UPSTREAM % "bucket: '${file:secrets/longer}'").errors)
+    assert "tail" not in said and "'${file:secrets/longer}'" in said
+
+
+@pytest.mark.parametrize("short", [b"a", b"7", b"xyz"])
+def test_a_short_one_is_not_shown_where_its_own_value_is_wrong(tmp_path: Path, short: bytes) -> None:
+    secret(tmp_path, short)
+    errors = loaded(tmp_path, UPSTREAM % "bucket: '${file:secrets/token}', protocol: h").errors
+    bucket, protocol = sorted((str(each) for each in errors), key=lambda each: "protocol" in each)
+    assert "there is no bucket called '${file:secrets/token}'; define it under buckets" in bucket
+    assert "must be one of auto, http/1.1, http/2" in protocol
+
+
 def test_the_effective_configuration_shows_the_reference(tmp_path: Path) -> None:
     secret(tmp_path, TOKEN.encode())
     found = settings(tmp_path, UPSTREAM % 'headers: {request: {set: {x-tenant: "${file:secrets/token}"}}}')

@@ -51,6 +51,7 @@ def expected(pack: str, document: Any, outputs: TokenSizes | None = None, **more
         ("openai", {}, 1024),
         ("anthropic", {"max_tokens": 64}, 64),
         ("google", {"generationConfig": {"maxOutputTokens": 10, "candidateCount": 2}}, 20),
+        ("google", {"generation_config": {"max_output_tokens": 10, "candidate_count": 2}}, 20),
         ("azure", {"max_completion_tokens": 7}, 7),
     ],
 )
