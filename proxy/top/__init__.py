@@ -72,6 +72,8 @@ async def _read(port: AdminPort) -> Board:
         async with aclosing(client.boards()) as messages:
             async for message in messages:
                 board.take(message)
+                for name in board.failing():
+                    board.note_failure(name, await client.newest_failure(name))
                 return board
     raise AdminError(f"the admin port at {port.shown} said nothing")
 

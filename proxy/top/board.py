@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+#: The most upstreams whose newest failure is read: each costs a request to the admin port.
+_FAILURES = 10
 #: The columns that rows can be sorted by.
 ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "cooldown")
 
@@ -45,7 +47,8 @@ class Row:
     caused it, as /upstreams describes it, if that is known. `circuits`: open circuit breakers by endpoint. `keys`:
     credentials that are put aside, by number. `cooling_keys`: credentials that cool, each with the seconds left.
     `limit`: how much a rate, a limiter or a concurrency limit allows. `weather`: its limits and outages, as /upstreams
-    describes them. `held_by`: how many calls are held by what, as the metric's label `by` names it.
+    describes them. `held_by`: how many calls are held by what, as the metric's label `by` names it. `newest_failure`:
+    the newest call that failed, as /requests shows it, if that is known.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Row:
     limit: str
     weather: Sequence[dict[str, Any]] = ()
     held_by: Mapping[str, int] = field(default_factory=dict)
+    newest_failure: Mapping[str, Any] | None = None
 
     @property
     def per_second(self) -> float | None:
@@ -130,6 +134,7 @@ class Row:
             "waiting_for_a_place": self.queued,
             "limit": self.limit or None,
             "weather": list(self.weather),
+            "newest_failure": self.newest_failure,
         }
 
 
@@ -147,6 +152,7 @@ class Board:
         self._buckets: dict[str, dict[str, Any]] = {}
         self._about: dict[str, dict[str, Any]] = {}
         self._cooling_before: set[str] = set()
+        self._failures: dict[str, Mapping[str, Any]] = {}
 
     def describe(self, upstreams: Iterable[dict[str, Any]]) -> None:
         """Take entries of the answer of /upstreams: those of all upstreams, or newer ones of some."""
@@ -158,6 +164,24 @@ class Board:
         new = cooling - self._cooling_before
         self._cooling_before = cooling
         return sorted(new & self._about.keys())
+
+    def failing(self) -> list[str]:
+        """At most ten upstreams whose newest failure is worth a look: those in trouble with calls that failed within
+        the window, the most serious trouble first.
+        """
+        found = [live for live in self._upstreams.values() if live["recent"]["failed"] and self._rank(live)]
+        return [live["name"] for live in sorted(found, key=self._rank, reverse=True)[:_FAILURES]]
+
+    def note_failure(self, upstream: str, call: Mapping[str, Any] | None) -> None:
+        """Take the newest call to this upstream that failed, as /requests shows it; None if no such call is kept."""
+        if call is None:
+            self._failures.pop(upstream, None)
+        else:
+            self._failures[upstream] = call
+
+    def knows_failure(self, upstream: str) -> bool:
+        """Whether a call to this upstream that failed is known."""
+        return upstream in self._failures
 
     def take(self, message: dict[str, Any]) -> None:
         """Take a message of the admin port's event stream: all rows of the board, or those that changed."""
@@ -175,6 +199,9 @@ class Board:
         `now` is a Unix time.
         """
         return [self._row(live, now) for live in self._upstreams.values()]
+
+    def _rank(self, live: dict[str, Any]) -> int:
+        return int(self._states[live["state"]]["rank"])
 
     def _row(self, live: dict[str, Any], now: float) -> Row:
         about = self._about.get(live["name"])
@@ -206,6 +233,7 @@ class Board:
             queued=live["queued"],
             limit=self._limit(live, about),
             weather=live["weather"],
+            newest_failure=self._failures.get(live["name"]) if state["rank"] and recent["failed"] else None,
         )
 
     def _bucket(self, label: str | None) -> Level | None:

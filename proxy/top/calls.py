@@ -18,6 +18,21 @@ from proxy.top.client import AdminClient, AdminError, AdminPort
 
 #: Characters that are left of a path, if a line has no room for all of it.
 _SHORTEST_PATH = 14
+#: What was decided after an attempt, in words, if the call went on or needed no other attempt; the dashboard has the
+#: same in words.js. Every other decision is the reason why there was no further attempt.
+DECISIONS = {
+    "delivered": "passed to the app",
+    "retried": "retried",
+    "resumed": "it broke on its way to the app: the rest was asked for",
+    "key renewed": "made once more with the key's new value",
+    "probed": "a probe of the outage that was not processed: the call was held again",
+    "transparent": "sent again at once, for free: the upstream cannot have seen it",
+    "cancelled": "cancelled: another attempt ended the call",
+    "hedged on": "the next attempt did not wait",
+    "fell back": "the call went on at another upstream",
+    "client_gone": "the app went away",
+    "denied": "not sent: denied",
+}
 #: Seconds between two looks at a redrive whose calls are followed.
 EVERY = 1.0
 
@@ -135,8 +150,10 @@ def _attempt(attempt: Mapping[str, Any]) -> str:
         return f"{said}{at}{took}{held}{because}: retried after {duration(attempt.get('delay', 0.0))}"
     if decision == "delivered":
         return f"{said}{at}{took}{held}: this answer went to the app"
+    if not decision:
+        return f"{said}{at}{took}{held}{because}"
     reason = f", since {attempt['why']}" if attempt.get("why") else ""
-    return f"{said}{at}{took}{held}{because}: {decision}{reason}"
+    return f"{said}{at}{took}{held}{because}: {DECISIONS.get(decision, f'not retried: {decision}')}{reason}"
 
 
 def _where(call: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ from proxy.config.settings import Address, Settings
 #: Seconds for a connection, and for an answer; and without a word on /events after which it counts as dead. The board
 #: says something every second, or after 50 times what a look at it took (`proxy.admin.live_board`).
 CONNECT, SILENT = 3.0, 12.0
+#: How many of an upstream's last calls are read to find one that failed among those that were retried.
+_LAST_FEW = 20
 
 
 class AdminError(Exception):
@@ -124,6 +126,14 @@ class AdminClient:
     async def requests(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """The answer of /requests with the parameters `asked`. Raises AdminError."""
         return await self._read(f"/requests?{urlencode(asked)}")
+
+    async def newest_failure(self, upstream: str) -> dict[str, Any] | None:
+        """The newest of the last calls to this upstream that did not succeed; None if there is none among the last few
+        that were retried or failed. Raises AdminError.
+        """
+        found = await self.requests({"only": "notable", "upstream": upstream, "limit": str(_LAST_FEW)})
+        calls: list[dict[str, Any]] = found["requests"]
+        return next((call for call in calls if call["outcome"] != "success"), None)
 
     async def request(self, number: int) -> dict[str, Any]:
         """The call of this number, one of the last. Raises AdminError, also if it is no longer kept."""

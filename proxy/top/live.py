@@ -26,6 +26,8 @@ from proxy.top.screen import AROUND, Selection, picture, summary
 _AGAIN, _AGAIN_MOST = 0.5, 5.0
 #: The most cooldowns that began since the last message for which the port is asked which call began them.
 _MOST = 10
+#: The newest failures of upstreams in trouble are read again after this many messages of the board.
+_READ_AGAIN = 5
 
 
 class LiveTop:
@@ -38,6 +40,7 @@ class LiveTop:
         self._look = look
         self._board = Board()
         self._lost = ""
+        self._messages = 0
         self._over = asyncio.Event()
         self._screen: Live | None = None
         self._terminal = ExitStack()
@@ -86,6 +89,7 @@ class LiveTop:
                         self._board.take(message)
                         for name in self._board.new_cooldowns()[:_MOST]:
                             self._board.describe(await self._client.upstreams(name))
+                        await self._read_failures()
                         self._lost, wait = "", _AGAIN
                         yield
                 raise AdminError(f"{self._port.shown} ended the stream")
@@ -98,6 +102,15 @@ class LiveTop:
                 async with asyncio.timeout(wait):
                     await self._over.wait()
             wait = min(wait * 2, _AGAIN_MOST)
+
+    async def _read_failures(self) -> None:
+        """Read the newest failures of upstreams in trouble: with each message those that are not known, and all after
+        some messages.
+        """
+        self._messages += 1
+        for name in self._board.failing():
+            if not self._messages % _READ_AGAIN or not self._board.knows_failure(name):
+                self._board.note_failure(name, await self._client.newest_failure(name))
 
     # -- the terminal ---------------------------------------------------------------------------------------------
 

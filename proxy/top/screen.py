@@ -129,7 +129,7 @@ def _notes(row: Row) -> str:
     """The causes that hold an upstream's calls back, in words."""
     said = [_lane(lane) for lane in row.weather if lane["outage"] or lane["limit"]]
     if row.cooldown:
-        until = f"cooldown until {time.strftime('%H:%M:%S', time.localtime(row.until))}"
+        until = f"cooldown until {time.strftime('%H:%M:%S', time.gmtime(row.until))} UTC"
         began = row.began
         said.append(
             until if began is None else f"{until} ({began['field']}, {began['status']} from {began['endpoint']})"
@@ -146,7 +146,20 @@ def _notes(row: Row) -> str:
         said.append(f"{count(row.arrived)} by fallback")
     if row.queued and not row.held_by.get("concurrency"):
         said.append(f"{count(row.queued)} {'waits' if row.queued == 1 else 'wait'} for a place")
+    if row.newest_failure:
+        said.append(_failure(row.newest_failure))
     return "; ".join(said)
+
+
+def _failure(call: Mapping[str, Any]) -> str:
+    """A call that failed, in words: how it ended, what its last attempt met, and the command that says why."""
+    attempts = call["history"]
+    last = attempts[-1] if attempts else {}
+    met = str(last.get("fault") or last.get("status") or "")
+    detail = f" ({last['detail']})" if last.get("detail") else ""
+    after = f", after {met}{detail}" if met else ", not sent" if not call["attempts"] else ""
+    ended = f"{call['status'] or 'no answer'} {call['outcome']}"
+    return f"the newest failure is {ended}{after}: redrive why {call['number']}"
 
 
 def _held_by(row: Row) -> str:

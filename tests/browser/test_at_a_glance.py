@@ -109,6 +109,42 @@ async def test_a_few_failures_are_not_as_red_as_many(tmp_path: Path, open_page: 
             assert await page.locator("#count-upstreams").get_attribute("data-tone") is None
 
 
+async def test_how_many_calls_are_held_is_not_cut_on_a_phone(tmp_path: Path, open_page: Open) -> None:
+    async with (
+        CapacityServer(places=100, seconds=0.0) as upstream,
+        Redrive(
+            tmp_path, f"upstreams:\n  quota:\n    url: {upstream.url}\n    pushback: {{max_delay: 300s, hold: 300s}}\n"
+        ) as running,
+    ):
+        upstream.throttled = 200
+        await call(running, "/quota/items", headers={"X-Retry-Disable": "true"})
+        waits = [asyncio.create_task(call(running, "/quota/items"))]
+        page = await open_page(running.admin, viewport={"width": 390, "height": 844}, is_mobile=True)
+        shown = row(page, "quota")
+        await expect(shown.locator(".badge").first).to_have_text("cooling down")
+        waits.append(asyncio.create_task(call(running, "/quota/items")))
+        await expect(shown.locator(".also").first).to_have_text("failing")
+        await expect(shown.locator(".holds")).to_have_text("1 held")
+        held, cell = await shown.locator(".holds").bounding_box(), await shown.locator(".cell.name").bounding_box()
+        assert held is not None and cell is not None
+        assert held["x"] + held["width"] <= cell["x"] + cell["width"], "the second state is what is shortened"
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def test_rows_of_calls_are_equally_high_whatever_their_path(tmp_path: Path, open_page: Open) -> None:
+    async with Moody() as upstream, Redrive(tmp_path, f"{FAST}upstreams: {{a: {{url: {upstream.url}}}}}\n") as running:
+        for path in ("/a/x", "/a/x?page=7", "/a/very/long/way/that/leads/to/orders/4711/items?page=7"):
+            await call(running, path)
+        page = await open_page(running.admin)
+        await page.locator("#tab-calls").click()
+        rows = page.locator("li > button.call")
+        await expect(rows).to_have_count(3)
+        heights = {await each.evaluate("row => row.getBoundingClientRect().height") for each in await rows.all()}
+        assert len(heights) == 1, "a path stands on the line of its method"
+
+
 async def test_a_path_keeps_its_end_on_a_phone(tmp_path: Path, open_page: Open) -> None:
     async with Moody() as upstream, Redrive(tmp_path, f"{FAST}upstreams: {{a: {{url: {upstream.url}}}}}\n") as running:
         await call(running, "/a/a/very/long/way/that/leads/to/orders/4711/items?page=7")

@@ -61,7 +61,9 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
             assert first.startswith("POST /api/order to api, by shop/1.2, at ")
             assert second.startswith("not_retryable: the app got 500 after ")
             assert attempt.startswith("  1. 500 from 127.0.0.1:")
-            assert attempt.endswith("not_retryable, since POST may have been carried out, and is not idempotent")
+            assert attempt.endswith(
+                ": not retried: not_retryable, since POST may have been carried out, and is not idempotent"
+            )
             assert remedy == (
                 "what helps: send an Idempotency-Key, or say unsafe_methods: always on this upstream if repeating a "
                 "POST is harmless"
@@ -93,6 +95,26 @@ async def test_why_without_a_number_says_that_there_is_no_such_call(tmp_path: Pa
         status, out, err = await redrive("why", "--admin", proxy.admin)
         assert (status, out) == (1, "")
         assert err.endswith(" remembers was retried or refused, and all succeeded\n")
+
+
+def test_why_says_in_words_what_was_decided() -> None:
+    refused = {"attempt": 1, "fault": "connect_failure", "detail": "the connection was refused"}
+    history = [
+        {**refused, "decision": "transparent"},
+        {**refused, "decision": "fell back", "why": "attempts_exhausted"},
+        {"attempt": 2, "decision": "cancelled"},
+        {"attempt": 3},
+    ]
+    call = {"method": "GET", "path": "/", "upstream": "a", "host": "", "time": "09:14:03", "outcome": "success"}
+    _, _, *attempts = story({**call, "status": 200, "duration": 0.0, "history": history})
+    assert attempts == [
+        "  1. connect_failure (the connection was refused): sent again at once, for free: the upstream cannot have "
+        "seen it",
+        "  1. connect_failure (the connection was refused): the call went on at another upstream, since "
+        "attempts_exhausted",
+        "  2. no answer: cancelled: another attempt ended the call",
+        "  3. no answer",
+    ]
 
 
 def test_why_says_of_a_request_that_could_not_be_read_no_more_than_that() -> None:

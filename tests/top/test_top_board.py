@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -294,6 +295,44 @@ def test_held_calls_say_by_what_where_no_other_note_does() -> None:
     by_ahead = "2 by what the upstream said is left of its limits"
     assert f"4 calls held ({by_rate}, {by_ahead})" in "\n".join(text([held]))
     assert held.as_data()["held_by"] == {"rate": 1, "ahead": 2, "outage": 1}
+
+
+REFUSED = {"fault": "connect_failure", "detail": "the connection was refused"}
+ANSWERED = {"status": 503}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            {"status": 502, "outcome": "bucket_empty", "attempts": 1, "history": [ANSWERED, REFUSED]},
+            "502 bucket_empty, after connect_failure (the connection was refused)",
+        ),
+        (
+            {"status": 503, "outcome": "not_retryable", "attempts": 1, "history": [ANSWERED]},
+            "503 not_retryable, after 503",
+        ),
+        ({"status": 503, "outcome": "outage", "attempts": 0, "history": []}, "503 outage, not sent"),
+        ({"status": 0, "outcome": "client_gone", "attempts": 1, "history": []}, "no answer client_gone"),
+    ],
+)
+def test_the_newest_failure_leads_to_why(call: dict[str, Any], said: str) -> None:
+    made = board(live("a", 5, 5), live("b", 5, 1, state="quiet"), live("c", 5, recent={"failed": 0}))
+    assert made.failing() == ["a"], "upstreams without trouble or without failures need none"
+    made.note_failure("a", {"number": 7, **call})
+    assert text(made.rows(0.0))[2].endswith(f"the newest failure is {said}: redrive why 7")
+    made.note_failure("a", None)
+    assert "newest failure" not in "".join(text(made.rows(0.0)))
+
+
+def test_the_end_of_a_cooldown_is_a_time_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert "cooldown until 00:00:08 UTC" in text([row(live("a", 5, cooldown=8.0))])[2]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_calls_that_return_from_a_cooldown_say_so() -> None:

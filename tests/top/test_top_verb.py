@@ -57,11 +57,13 @@ async def test_a_script_gets_the_table(
     assert re.fullmatch(rf"{running.admin[7:]} is ready, last \d+ s, 3 upstreams, 1 in trouble, 0 in flight", head)
     assert columns.split()[:3] == ["upstream", "state", "calls/s"]
     assert bad.split()[:2] == ["bad", "failing"]
+    assert bad.endswith("the newest failure is 400 not_retryable, after 400: redrive why 2")
     assert [line.split()[:2] for line in rest] == [["good", "healthy"], ["idle", "quiet"]]
     assert "50.0%" in total.split()
     assert await top("--admin", running.admin, "--json", "--filter", "O", "--sort", "name") == 0
     told = json.loads(capsys.readouterr().out)
     assert [(each["name"], each["state"], each["calls"]) for each in told["upstreams"]] == [("good", "healthy", 1)]
+    assert [each["newest_failure"] for each in told["upstreams"]] == [None]
     assert told["total"]["success"] == 1.0
 
 

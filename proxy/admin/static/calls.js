@@ -302,5 +302,5 @@ function matches(call, wanted) {
 function path(text) {
   const [way] = text.split("?");
   const at = Math.max(way.length - TAIL, 0);
-  return h("span", { class: "path", title: text }, h("span", { class: "front" }, text.slice(0, at)), h("span", { class: "tail" }, way.slice(at)), h("span", { class: "query" }, text.slice(way.length)));
+  return h("span", { class: "path", title: text }, at ? h("span", { class: "front" }, text.slice(0, at)) : null, h("span", { class: "tail" }, way.slice(at)), h("span", { class: "query" }, text.slice(way.length)));
 }
