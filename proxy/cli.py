@@ -416,7 +416,7 @@ def _usual_run(arguments: list[str]) -> argparse.Namespace | None:
     match arguments:
         case ["run"]:
             file = None
-        case ["run", "-c" | "--config", file] if not file.startswith("-"):
+        case ["run", "-c" | "--config", file] if file and not file.startswith("-"):
             pass
         case _:
             return None

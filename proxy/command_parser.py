@@ -49,16 +49,23 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse what the verb takes, and refuse the rest here, so that the message names the verb's own --help."""
+        self._typed = [str(each) for each in args or ()]
         taken, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}{self._hint(rest)}")
         return taken, rest
 
     def _hint(self, rest: list[str]) -> str:
-        """Say where a file belongs that was named without its option; "" if the arguments in `rest` are something
-        else.
+        """Say where a file belongs that was named without its option, or which option resembles one that was typed; ""
+        if the arguments in `rest` are something else.
         """
         options = self._option_string_actions
+        wrong = next((each.partition("=")[0] for each in rest if each.startswith("--") and each != "--"), "")
+        if wrong:
+            import difflib
+
+            near = next(iter(difflib.get_close_matches(wrong, options, 1)), None)
+            return f" (did you mean {near}?)" if near else ""
         if rest[0] in ("-c", "--config"):
             return " (a policy test names its configuration under config:)" if self.prog.endswith(" test") else ""
         if len(rest) != 1 or not rest[0].endswith((".yaml", ".yml")):
@@ -78,15 +85,43 @@ class _Parser(argparse.ArgumentParser):
             known = _OTHERS if self.prog == "redrive" else {}
             near = known.get(chosen[1]) or next(iter(difflib.get_close_matches(chosen[1], verbs, 1)), None)
             message = f"there is no verb {chosen[1]}" + (f" (did you mean {near}?)" if near else "")
-        message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
+        for pattern, plainly in _PLAINLY.items():
+            message = re.sub(pattern, plainly, message)
+        if missing := re.fullmatch(r"the following arguments are required: (\S+)", message):
+            message += self._what_is_missing(missing[1])
         self.exit(BAD_USAGE, f"redrive: {message}; {self.prog} --help says more\n")
+
+    def _what_is_missing(self, name: str) -> str:
+        """Say what can stand for an argument that is missing: its choices, or the method before a URL; "" if anything
+        can.
+        """
+        choices = next((each.choices for each in self._actions if each.metavar == name and each.choices), None)
+        if choices:
+            return f" (one of {', '.join(map(str, choices))})"
+        url = next((each for each in self._typed if "://" in each), None) if name == "URL" else None
+        return f" (METHOD comes first: {self.prog} GET {url})" if url else ""
+
+
+#: What argparse says of bad usage, and the same as redrive says it.
+_PLAINLY = {
+    r"argument (\S+): invalid int value: '(.*)'": r"\1 takes a number, not \2",
+    r"argument (\S+): (a number of .*)": r"\1 takes \2",
+    r"argument (\S+): (names no file)": r"\1 \2",
+    r"argument (\S+): expected (?:one|at least one) argument": r"\1 needs a value",
+}
 
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:
     places = "$REDRIVE_CONFIG, redrive.yaml, config/redrive.yaml, /etc/redrive/redrive.yaml, the defaults"
-    verb.add_argument(
-        "-c", "--config", metavar="FILE", help=f"the configuration; without it, the first found of {places}"
-    )
+    help_text = f"the configuration; without it, the first found of {places}"
+    verb.add_argument("-c", "--config", type=_file_name, metavar="FILE", help=help_text)
+
+
+def _file_name(text: str) -> str:
+    """Refuse an empty name, which a script passes if its variable is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("names no file: it is empty")
+    return text
 
 
 def _takes_admin(verb: argparse.ArgumentParser, words: str = ", as") -> None:

@@ -6,7 +6,7 @@ A remedy names the setting, with its value now, or what the app or the upstream 
 
 from __future__ import annotations
 
-from proxy.retry.facts import Outcome
+from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
 from proxy.retry.gates import GATES
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, OUTGREW
@@ -71,6 +71,8 @@ def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
 def _not_retryable(why: str, policy: Policy, method: str) -> str:
     where = "this route" if policy.route else "this upstream"
     if "may have been carried out, and is not idempotent" in why or "was carried out: " in why:
+        if method not in IDEMPOTENT_METHODS and method.upper() in IDEMPOTENT_METHODS:  # RFC 9110 section 9.1
+            return f"let the app send {method.upper()}: methods are case-sensitive, and {method} is another one"
         key = policy.idempotency_key.header
         return (
             f"send {_article(key)} {key}, or say unsafe_methods: always on {where} if repeating a {method} is harmless"

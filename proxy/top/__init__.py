@@ -15,8 +15,9 @@ from contextlib import aclosing
 from rich.console import Console
 from rich.text import Text
 
+from proxy.admin.upstream_state import is_drained
 from proxy.admin.weather_view import holding
-from proxy.top.board import Board, chosen, ordered, total_as_data
+from proxy.top.board import Board, chosen, ordered, tokens, total_as_data
 from proxy.top.client import AdminClient, AdminError, AdminPort, admin_port, named_port
 from proxy.top.live import LiveTop
 from proxy.top.screen import Selection, picture, summary
@@ -79,8 +80,9 @@ async def _read(port: AdminPort) -> Board:
 
 
 def holding_now(port: AdminPort, upstream: str) -> list[str]:
-    """The reasons for which calls of an upstream are held now, in sentences, as the redrive behind this admin port
-    reports them. Raises AdminError, also if that redrive has no such upstream.
+    """The reasons for which calls of an upstream are held now, and its buckets that are too empty to pay for retries,
+    in sentences, as the redrive behind this admin port reports them. Raises AdminError, also if that redrive has no
+    such upstream.
     """
     return asyncio.run(_holding(port, upstream))
 
@@ -88,6 +90,14 @@ def holding_now(port: AdminPort, upstream: str) -> list[str]:
 async def _holding(port: AdminPort, upstream: str) -> list[str]:
     async with AdminClient(port) as client:
         rows = await client.upstreams(upstream)
-    if not rows:
-        raise AdminError(f"the redrive at {port.shown} has no upstream {upstream}, or none was called yet")
-    return [said for row in rows for said in holding(row)]
+        if not rows:
+            raise AdminError(f"the redrive at {port.shown} has no upstream {upstream}, or none was called yet")
+        drained = [each for each in await client.buckets() if is_drained(each)]
+    used = {policy["bucket"] for row in rows for policy in (row, *row["routes"])}
+    said = [sentence for row in rows for sentence in holding(row)]
+    return said + [
+        f"hardly any failure is retried: the bucket {each['bucket']} has {tokens(each['level'])} of "
+        f"{tokens(each['capacity'])} tokens left"
+        for each in drained
+        if each["bucket"] in used
+    ]

@@ -135,6 +135,16 @@ class AdminClient:
         calls: list[dict[str, Any]] = found["requests"]
         return next((call for call in calls if call["outcome"] != "success"), None)
 
+    async def buckets(self) -> list[dict[str, Any]]:
+        """The level of each bucket that was used, as /buckets shows them. Raises AdminError."""
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._read(f"/buckets?after={after}")
+            found += page["buckets"]
+            after = page["next"]
+        return found
+
     async def request(self, number: int) -> dict[str, Any]:
         """The call of this number, one of the last. Raises AdminError, also if it is no longer kept."""
         return await self._read(f"/requests/{number}", missing=f"call {number} is not kept, or is no longer")
@@ -213,6 +223,8 @@ class AdminClient:
             return self._stranger()
         else:
             number = getattr(error, "errno", None)
+            if isinstance(error, aiohttp.ClientConnectorDNSError):
+                return AdminError(f"nothing answers at {self._port.shown}: there is no host {error.host}")
             why = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
             why = f"{why[:1].lower()}{why[1:]}"
         return AdminError(f"nothing answers at {self._port.shown}: {why}; is redrive running there?")

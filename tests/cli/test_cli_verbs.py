@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "line",
-    ["run", "run -c a.yaml", "run --config a.yaml", "run -c ''", "run -ca.yaml", "run --config=a.yaml", "run -c -"],
+    ["run", "run -c a.yaml", "run --config a.yaml", "run -ca.yaml", "run --config=a.yaml", "run -c -"],
 )
 def test_usual_command_lines_mean_what_the_parser_of_all_verbs_reads(line: str) -> None:
     words = shlex.split(line)
@@ -48,7 +48,18 @@ def test_usual_command_lines_mean_what_the_parser_of_all_verbs_reads(line: str) 
 
 
 @pytest.mark.parametrize(
-    "line", ["", "ru", "run -c", "run --help", "run --take-over", "run -c --take-over", "run -c a.yaml b.yaml", "check"]
+    "line",
+    [
+        "",
+        "ru",
+        "run -c",
+        "run -c ''",
+        "run --help",
+        "run --take-over",
+        "run -c --take-over",
+        "run -c a.yaml b.yaml",
+        "check",
+    ],
 )
 def test_all_other_command_lines_are_left_to_the_parser_of_all_verbs(line: str) -> None:
     assert cli._usual_run(shlex.split(line)) is None
@@ -98,7 +109,7 @@ def test_every_package_that_redrive_depends_on_is_named_by_the_module_that_it_ha
         (["logs"], "there is no verb logs (did you mean requests --follow?); redrive --help says more"),
         (["fly"], "there is no verb fly; redrive --help says more"),
         (["ca", "shwo"], "there is no verb shwo (did you mean show?); redrive ca --help says more"),
-        (["run", "-c"], "argument -c/--config: expected one argument; redrive run --help says more"),
+        (["run", "-c"], "-c/--config needs a value; redrive run --help says more"),
         (
             ["env", "--shell", "bash"],
             "--shell takes one of sh, fish, powershell, dotenv, not bash; redrive env --help says more",
@@ -120,6 +131,25 @@ def test_every_package_that_redrive_depends_on_is_named_by_the_module_that_it_ha
         (["why", "abc"], "ID takes a number, not abc; redrive why --help says more"),
         (["ca", "show", "all"], "unrecognized arguments: all; redrive ca show --help says more"),
         (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),
+        (
+            ["explain", "http://a.test/"],
+            "the following arguments are required: URL (METHOD comes first: redrive explain GET http://a.test/); "
+            "redrive explain --help says more",
+        ),
+        (
+            ["explain", "--satus", "503", "GET", "http://a.test/"],
+            "unrecognized arguments: --satus http://a.test/ (did you mean --status?); redrive explain --help says more",
+        ),
+        (["run", "-c", ""], "-c/--config names no file: it is empty; redrive run --help says more"),
+        (["ca"], "the following arguments are required: VERB (one of init, show, export); redrive ca --help says more"),
+        (
+            ["completion"],
+            "the following arguments are required: SHELL (one of bash, zsh, fish); redrive completion --help says more",
+        ),
+        (
+            ["demo", "--seconds", "x"],
+            "--seconds takes a number of seconds from 1 to 86400, not x; redrive demo --help says more",
+        ),
     ],
 )
 def test_bad_usage_is_a_line_with_the_remedy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 from support.ports import free_port
@@ -33,6 +34,21 @@ async def test_what_holds_a_call_now(tmp_path: Path) -> None:
             assert said.startswith("calls are asked to wait for another ") and said.endswith(" s (a cooldown)")
             status, output, _ = await redrive(*asked)
             assert status == 0 and "What holds" not in output
+
+
+async def test_a_bucket_that_pays_for_hardly_any_retry_is_said(tmp_path: Path) -> None:
+    async with Upstream(answer(503), answer(503)) as upstream:
+        text = config(upstream, "    bucket: {capacity: 20, retry_cost: 19}\n")
+        async with Redrive(tmp_path, text) as running:
+            assert await ask_once(running) == 503
+            asked = ("explain", "-c", str(tmp_path / "redrive.yaml"), "GET", "/a/x", "--admin", running.admin, "--json")
+            status, output, _ = await redrive(*asked)
+            assert status == 0
+            nothing, bucket = json.loads(output)["now"]
+            assert nothing == "nothing holds calls now"
+            assert re.fullmatch(
+                "hardly any failure is retried: the bucket a/standard has [0-9.]+ of 20 tokens left", bucket
+            )
 
 
 async def test_calls_that_wait_for_a_limit_that_answers_report(tmp_path: Path) -> None:

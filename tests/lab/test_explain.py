@@ -386,7 +386,11 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
     ("arguments", "message"),
     [
         (["G ET", "http://x/"], "'G ET' is not a method"),
-        (["GET", "x.example"], "the url should be http://…, https://… or /…, not 'x.example'"),
+        (
+            ["GET", "x.example"],
+            "the url should be http://…, https://… or /…, not 'x.example' (did you mean http://x.example?)",
+        ),
+        (["GET", "orders/7"], "the url should be http://…, https://… or /…, not 'orders/7'"),
         (["CONNECT", "http://x/"], "the url should be HOST:PORT, not 'http://x/'"),
         (
             ["GET", "http://x/", "--status", "99"],

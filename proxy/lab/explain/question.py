@@ -24,6 +24,8 @@ from proxy.wire.http2.frames import CODES
 _FIELD = re.compile(rf"({TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
 _URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
 _PLACE = re.compile(r"[^/?#\s]+")
+#: A host that a URL without a scheme begins with.
+_HOST = re.compile(r"([\w-]+(\.[\w-]+)+|localhost)(:[0-9]+)?([/?#]|$)", re.ASCII)
 
 
 class Fate(NamedTuple):
@@ -63,7 +65,8 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
         raise ValueError(f"{method!r} is not a method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):
-        raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}")
+        near = f" (did you mean http://{masking.url(url)}?)" if method != "CONNECT" and _HOST.match(url) else ""
+        raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}{near}")
     both = tuple(map(_read_field, fields))
     sent = _sent_body(body)
     if body and sent is None and status is None:
