@@ -85,8 +85,10 @@ class _Parser(argparse.ArgumentParser):
             known = _OTHERS if self.prog == "redrive" else {}
             near = known.get(chosen[1]) or next(iter(difflib.get_close_matches(chosen[1], verbs, 1)), None)
             message = f"there is no verb {chosen[1]}" + (f" (did you mean {near}?)" if near else "")
-        for pattern, plainly in _PLAINLY.items():
-            message = re.sub(pattern, plainly, message)
+        message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
+        message = re.sub(r"argument (\S+): (a number of .*)", r"\1 takes \2", message)
+        message = re.sub(r"argument (\S+): (names no file)", r"\1 \2", message)
+        message = re.sub(r"argument (\S+): expected (?:one|at least one) argument", r"\1 needs a value", message)
         if missing := re.fullmatch(r"the following arguments are required: (\S+)", message):
             message += self._what_is_missing(missing[1])
         self.exit(BAD_USAGE, f"redrive: {message}; {self.prog} --help says more\n")
@@ -100,15 +102,6 @@ class _Parser(argparse.ArgumentParser):
             return f" (one of {', '.join(map(str, choices))})"
         url = next((each for each in self._typed if "://" in each), None) if name == "URL" else None
         return f" (METHOD comes first: {self.prog} GET {url})" if url else ""
-
-
-#: What argparse says of bad usage, and the same as redrive says it.
-_PLAINLY = {
-    r"argument (\S+): invalid int value: '(.*)'": r"\1 takes a number, not \2",
-    r"argument (\S+): (a number of .*)": r"\1 takes \2",
-    r"argument (\S+): (names no file)": r"\1 \2",
-    r"argument (\S+): expected (?:one|at least one) argument": r"\1 needs a value",
-}
 
 
 def _takes_config(verb: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from proxy.top.client import AdminClient, AdminError, AdminPort
 
 #: Characters that are left of a path, if a line has no room for all of it.
 _SHORTEST_PATH = 14
-#: What was decided after an attempt, in words, if the call went on or needed no other attempt; the dashboard has the
+#: The decisions after an attempt, in words, if the call went on or needed no other attempt; the dashboard has the
 #: same in words.js. Every other decision is the reason why there was no further attempt.
 DECISIONS = {
     "delivered": "passed to the app",

@@ -224,7 +224,7 @@ class AdminClient:
         else:
             number = getattr(error, "errno", None)
             if isinstance(error, aiohttp.ClientConnectorDNSError):
-                return AdminError(f"nothing answers at {self._port.shown}: there is no host {error.host}")
+                return AdminError(f"nothing answers at {self._port.shown}: the name {error.host} can't be resolved")
             why = os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
             why = f"{why[:1].lower()}{why[1:]}"
         return AdminError(f"nothing answers at {self._port.shown}: {why}; is redrive running there?")

@@ -102,6 +102,8 @@ async def test_what_is_wrong_is_one_line(
         assert "is not redrive's admin port" in await refused(2, "--admin", other)
     nothing = "nothing answers at 127.0.0.1:1: connection refused; is redrive running there?"
     assert await refused(1, "--admin", "http://127.0.0.1:1") == nothing
+    nowhere = "nothing answers at nowhere.invalid: the name nowhere.invalid can't be resolved"
+    assert await refused(1, "--admin", "nowhere.invalid") == nowhere
     assert "no such file" in await refused(1, "--admin", f"unix:{tmp_path}/admin.sock")
     for url in ("http://", "ftp://127.0.0.1", "127.0.0.1:x", "http://127.0.0.1:1/upstreams"):
         assert (await refused(2, "--admin", url)).startswith(
