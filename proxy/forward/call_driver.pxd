@@ -52,6 +52,7 @@ cdef class CallDriver(AttemptOwner):
     cdef _forget_call(self, CallState so_far, outcome)
     @cython.locals(direct=ConnectionStream)
     cdef release_app(self)
+    cpdef retire(self)
     cdef _note_sent(self, Attempt attempt)
     @cython.locals(attempt=Attempt)
     cpdef _settle(self, Upload upload)

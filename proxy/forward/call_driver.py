@@ -408,6 +408,13 @@ class CallDriver(AttemptOwner):
         else:
             self.delivery.app.done()
 
+    def retire(self) -> None:
+        """Break the reference cycles of a driver that serves no further call, so that its memory is free at once. A
+        call of it must not be in progress.
+        """
+        self.flights.clear()
+        self._undecided.release()
+
     # -- the request's body -------------------------------------------------------------------------------------------
 
     def _settle(self, upload: Upload) -> None:

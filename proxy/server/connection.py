@@ -190,7 +190,10 @@ class AppConnection(ConnectionStream):
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.app_gone()
-        self._kept = self._secure = self.chunks = None  # breaks reference cycles
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.retire()
+        self._secure = self.chunks = None  # breaks reference cycles
         if self.own is not None:
             for pins in self.own.values():
                 for connection in list(pins):

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 
 import pytest
 from support.front import CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, gated, hang, reset, then_close
 
+from proxy.forward.exchange import Exchange
 from proxy.retry.facts import Outcome
+from proxy.server.connection import AppConnection
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -391,3 +394,26 @@ async def test_a_reset_while_waiting_for_the_answer_of_a_post_is_502() -> None:
     async with Upstream(reset) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         assert (await app.ask("POST", "/api/")).status == 502
         assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("steps", [[answer(200, b"ok")], [answer(200, b"ok"), answer(503), answer(200, b"ok")]])
+async def test_a_connection_that_closed_is_no_garbage(steps: list[Turn]) -> None:
+    """What a connection held is free at once, and not only when garbage is collected."""
+
+    def held() -> list[object]:
+        return [each for each in gc.get_objects() if isinstance(each, AppConnection | Exchange)]
+
+    async with Upstream(*steps) as upstream, Front(to("api", upstream.url)) as front:
+        gc.collect()
+        before = len(held())
+        gc.disable()
+        try:
+            async with front.app() as app:
+                for _ in range(len(steps) // 2 + 1):
+                    assert (await app.ask("GET", "/api/")).body == b"ok"
+                assert len(held()) == before + 2
+            async with asyncio.timeout(30):
+                while len(held()) > before:  # noqa: ASYNC110  no event tells of it
+                    await asyncio.sleep(0)
+        finally:
+            gc.enable()

@@ -1,4 +1,6 @@
-cdef int _REMEMBERED
+cimport cython
+
+cdef int _REMEMBERED, _SPAN, _ENDED, _RESET
 
 
 cdef class PeerLimits:
@@ -13,7 +15,11 @@ cdef class FrameBudget:
 
 
 cdef class EndedStreams:
+    cdef bytearray _near
+    cdef Py_ssize_t _first
     cdef dict _before, _latest
 
-    cdef add(self, number, bint was_reset)
-    cdef was_reset(self, number)
+    @cython.locals(near=bytearray, place=Py_ssize_t, passed=Py_ssize_t)
+    cdef add(self, long long number, bint was_reset)
+    @cython.locals(place=Py_ssize_t)
+    cdef was_reset(self, long long number)

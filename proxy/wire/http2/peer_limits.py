@@ -6,8 +6,13 @@ from typing import Final
 
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, Broken
 
-#: Streams that are over whose way of ending is remembered: at least so many, and at most twice as many.
+#: A stream's way of ending is remembered until so many later streams, or so many that ended as late as it, are over.
 _REMEMBERED: Final = 512
+#: Streams from the oldest to the newest that `EndedStreams` keeps an octet of, at most.
+_SPAN: Final = 4 * _REMEMBERED
+#: The values of such an octet: the stream ended, or we broke it off.
+_ENDED: Final = 1
+_RESET: Final = 2
 
 
 class PeerLimits:
@@ -58,27 +63,52 @@ class FrameBudget:
 
 
 class EndedStreams:
-    """The latest streams of a connection that are over, by their ids, each with whether we broke it off."""
+    """The latest streams of a connection that are over, by their ids, each with whether we broke it off.
 
-    __slots__ = ("_before", "_latest")
+    Nearly all streams end soon after they were opened, about in the order of their ids: each of these takes one octet
+    of `_near`, which begins with the stream `_first` (counted in streams, so half its id). A stream that ends after
+    most of those that were opened later is one of few, and kept by its number.
+    """
+
+    __slots__ = ("_before", "_first", "_latest", "_near")
 
     def __init__(self) -> None:
-        self._latest: dict[int, bool] = {}
+        self._near = bytearray()  # by stream: 0 for none that is over, _ENDED or _RESET
+        self._first = 0
+        self._latest: dict[int, bool] = {}  # the few that ended late
         self._before: dict[int, bool] = {}
 
     @property
     def any(self) -> bool:
         """Whether any stream of this connection has ended; once true, this stays true."""
-        return bool(self._latest)
+        return self._first > 0 or len(self._near) > 0
 
     def add(self, number: int, was_reset: bool) -> None:
         """Remember that the stream with the id `number` is over, or change what is remembered of it. `was_reset`: we
         broke it off.
         """
-        if len(self._latest) >= _REMEMBERED:
-            self._before, self._latest = self._latest, {}
-        self._latest[number] = was_reset
+        near = self._near
+        place = (number >> 1) - self._first
+        if place < len(near) - _REMEMBERED:
+            if len(self._latest) >= _REMEMBERED:
+                self._before, self._latest = self._latest, {}
+            self._latest[number] = was_reset
+            return
+        if place >= _SPAN:
+            passed = place - _SPAN // 2
+            del near[:passed]
+            self._first += passed
+            place -= passed
+        if place >= len(near):
+            near.extend(bytes(place + 1 - len(near)))
+        near[place] = _RESET if was_reset else _ENDED
 
     def was_reset(self, number: int) -> bool | None:
         """Whether we broke off this stream, which is over; None if it never existed or is forgotten."""
-        return self._latest.get(number, self._before.get(number))
+        late = self._latest.get(number, self._before.get(number))
+        if late is not None:
+            return late
+        place = (number >> 1) - self._first
+        if place < 0 or place >= len(self._near) or not self._near[place]:
+            return None
+        return self._near[place] == _RESET
