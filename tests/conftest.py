@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from hypothesis import settings
-from support.two_runs import RUNS, has_seed, is_left_out, left_out, seed_of
+from support.two_runs import ONE_OF_TWO, RUNS, has_seed, is_left_out, left_out, seed_of
 
 # How long an example takes says more of the machine than of the code: a busy one would fail what is right.
 settings.register_profile("untimed", deadline=None)
@@ -49,7 +49,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let processes stand still at random moments, where the environment asks for it."""
+    """Let processes stand still at random moments, where the environment asks for it; and tell tests, before they are
+    imported, whether they are in one of CI's runs.
+    """
+    if config.getoption("of_two_runs"):
+        os.environ[ONE_OF_TWO] = "1"
     if seed := os.environ.get("REDRIVE_STALLS"):
         from support.stalls import StallsPlugin
 

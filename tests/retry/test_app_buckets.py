@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 
 from proxy.retry.app_buckets import AppBudget, PartedQuota, make_app_bucket
 from proxy.retry.app_parts import AppParts
@@ -61,7 +62,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(steps)
 def test_a_quota_that_rests_grants_as_if_each_call_were_reported(script: list[tuple[str, NamedApp, float]]) -> None:
     every, spared, now = PartedQuota(SPEC), PartedQuota(SPEC), 0.0
@@ -231,7 +232,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(steps=STEPS, weights=st.tuples(*[st.integers(1, 9)] * 3), refill=st.sampled_from([0.0, 0.7]))
 def test_tokens_are_conserved_and_no_part_is_spent_by_others(
     steps: list[tuple[str, int, float, bool]], weights: tuple[int, int, int], refill: float

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket, make_bucket
@@ -328,7 +329,7 @@ specs = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(specs, moves)
 def test_tokens_are_conserved_and_within_bounds(spec: Any, script: list[tuple[str, Class, float]]) -> None:
     bucket, now, paid = make_bucket(spec), 0.0, list[float]()
@@ -363,7 +364,7 @@ def test_tokens_are_conserved_and_within_bounds(spec: Any, script: list[tuple[st
         assert 0 <= bucket.level(now) <= bucket.capacity
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(specs, st.integers(1, 3).map(QuotaSpec(20).refilled_in_quiet)), moves)
 def test_a_bucket_that_rests_misses_nothing_if_no_call_is_reported_to_it(
     spec: Any, script: list[tuple[str, Class, float]]

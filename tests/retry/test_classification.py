@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 
 from proxy.retry.classification import (
     NEEDS_BODY,
@@ -537,7 +538,7 @@ documents = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(some_rules, max_size=4).map(tuple),
     st.lists(some_rules | single_parts, max_size=8).map(tuple),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playbook import Playbook
+from support.two_runs import examples
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver
@@ -126,7 +127,7 @@ calls = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(count=st.integers(1, 3), pick=st.sampled_from(["next", "first"]), rate=st.booleans(), calls=calls)
 def test_no_attempt_has_a_cooling_key_while_another_is_free(
     count: int, pick: str, rate: bool, calls: list[tuple[float, list[tuple[int | str, int]]]]
@@ -141,7 +142,7 @@ def test_no_attempt_has_a_cooling_key_while_another_is_free(
     assert all(driver.outcome is not None for driver in play.drivers)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(count=st.integers(1, 3), pick=st.sampled_from(["next", "first"]), rate=st.booleans(), calls=calls)
 def test_tokens_are_conserved_and_the_bucket_is_one(
     count: int, pick: str, rate: bool, calls: list[tuple[float, list[tuple[int | str, int]]]]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 
 from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
 from proxy.retry.lane import Lane
@@ -168,7 +169,7 @@ A_SHORTER_WORD_LATER: list[dict[str, Any]] = [
 
 
 @example(specs=A_SHORTER_WORD_LATER, delay=0.5)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(callers, min_size=1, max_size=12), st.sampled_from([0.5, 2.0, 5.0]))
 def test_the_laws_of_a_return(specs: list[dict[str, Any]], delay: float) -> None:
     Play(specs, delay).run()

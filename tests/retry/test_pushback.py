@@ -6,6 +6,7 @@ from calendar import timegm
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 
 from proxy.retry.dialect import Dialect, ResetField
 from proxy.retry.facts import NO_PUSHBACK, Class, MappingFields, Pushback
@@ -388,7 +389,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=8),
     st.integers(100, 999),

@@ -5,17 +5,21 @@ A test that is named here is in one of these runs; all others are in both. Witho
 nothing is left out. Files and folders are divided so that both runs take about as long.
 
 A test with a parameter `seed` plays what chance draws from it. Its seeds are a sample, of which each run plays every
-other one, unless the test is in one run only.
+other one, unless the test is in one run only. Where Hypothesis draws several hundred examples, anew each time, each run
+draws half of them (`examples`).
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent.parent
 RUNS = ("python", "compiled")
+#: A variable of the environment of processes that have tests of one of the two runs.
+ONE_OF_TWO = "REDRIVE_ONE_OF_TWO_RUNS"
 
 #: The run that has them: why they are the same in the other, and their paths below `tests`.
 ONCE: dict[str, dict[str, tuple[str, ...]]] = {
@@ -101,6 +105,11 @@ def seed_of(item: pytest.Item) -> int | None:
     """The seed that a test plays; None if the test has none."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     return parameters.get("seed")
+
+
+def examples(number: int) -> int:
+    """How many examples Hypothesis draws for a test that is in both runs, so that both together draw this number."""
+    return number // 2 if ONE_OF_TWO in os.environ else number
 
 
 def left_out(run: str) -> list[str]:

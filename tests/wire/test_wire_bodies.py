@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 from wire_cases import BAD_BODIES, CHUNKED_BODIES, read_chunked
 
 from proxy.wire.errors import BadBody
@@ -157,7 +158,7 @@ def test_reframing() -> None:
     assert end_chunked(b"A: b\r\n") == b"0\r\nA: b\r\n\r\n"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     payloads=st.lists(st.binary(max_size=40), max_size=6),
     trailers=st.lists(

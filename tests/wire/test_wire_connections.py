@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.two_runs import examples
 
 from proxy.wire.errors import BadMessage
 from proxy.wire.http1.parser import RequestParser, ResponseParser
@@ -86,7 +87,7 @@ def read(parser: RequestParser, data: bytes) -> tuple[str, object, bytes]:
     return "read", shown(head), rest
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(rows, st.lists(first_lines, min_size=6, max_size=6), st.booleans())
 @example(([HOST, ("Content-Length", "5")], [[(1, "7")], [(1, " 7")], [(1, "7 ")], [(1, "x")]]), [LINES[2]] * 6, True)
 @example(([HOST, ("X-A", "a"), ("X-A", "a")], [[(2, "b")], [(2, "a")], [(1, "b")]]), [LINES[0]] * 6, False)
@@ -148,7 +149,7 @@ def read_answer(parser: ResponseParser, data: bytes) -> tuple[str, object, bytes
         return "refused", str(bad), b""
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     answers,
     st.lists(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(VALUES))), max_size=5),
