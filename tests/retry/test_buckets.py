@@ -11,7 +11,9 @@ from support.two_runs import examples
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket, make_bucket
 from proxy.retry.facts import Class
+from proxy.retry.payment import Payment
 from proxy.retry.sliding_window import EXACT, SlidingCount
+from proxy.retry.waiting_room import WaitingRoom
 
 # -- quota ----------
 
@@ -407,3 +409,19 @@ def test_a_full_quota_rests_until_a_retry_is_paid() -> None:
 def test_a_budget_without_figures_is_the_documented_one() -> None:
     spec = BudgetSpec()
     assert (spec.percent, spec.min_per_second, spec.window) == (20, 10, 10)  # contract, section 3, "Buckets"
+
+
+def test_a_price_that_another_attempt_takes_over_is_given_back_as_of_when_it_was_paid() -> None:
+    budget = BudgetBucket(BudgetSpec(percent=0, min_per_second=2))
+    first, other, again = (Payment(budget, WaitingRoom(), "u") for _ in range(3))
+    assert first.take(1, 1000.0)
+    assert other.take(1, 1000.9)
+    assert not budget.affords(1, 1000.9)
+    again.take_over(first)
+    first.give_back(1000.9)
+    assert not budget.affords(1, 1000.9), "it has nothing to give back any more"
+    again.give_back(1000.95)
+    assert budget._last_second.count(1000.95) == 1
+    assert budget._last_second.count(1001.5) == 1, "what the other has paid still counts, and the first's went"
+    other.give_back(1001.5)
+    assert budget._last_second.count(1001.5) == 0

@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass
 
 import pytest
+from playbook import ANY, Playbook
 
 from proxy.retry import RetryError
+from proxy.retry.actions import Action, Finish, Launch, WakeAt
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Pushback, Verdict
 from proxy.retry.plugins import CustomToken
+from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
 
 FAILURE = Failure(1, Verdict(Class.TRANSIENT, "transient: 503"), NO_PUSHBACK, status=503)
 
@@ -77,3 +80,17 @@ def test_a_success_that_the_strategy_fails_to_record_is_one_all_the_same(fault: 
     token = CustomToken(Own(Token(0), fault), "")
     token.succeeded()
     assert token.next_delay(FAILURE) is Outcome.BUCKET_EMPTY  # the strategy is not asked about this call again
+
+
+@pytest.mark.parametrize(
+    ("total", "then"),
+    [(None, [WakeAt(5.0)]), (8.0, [WakeAt(5.0)]), (2.0, [ANY, Finish(Outcome.DEADLINE)])],
+)
+def test_a_delay_of_the_first_attempt_is_waited_for_unless_it_ends_after_the_deadline(
+    total: float | None, then: list[Action]
+) -> None:
+    own = Strategy("own:Own", "own:Own", 1, Backoff(0, 0), custom=Own(Token(5.0)))
+    book = Playbook(Policy("u", "", own, None, timeouts=Timeouts(total=total)))
+    assert [*book.call.start(0.0)] == then
+    if total != 2.0:
+        assert book.call.woke(5.0) == (Launch(1),)

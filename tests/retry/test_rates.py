@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
+from proxy.retry.payment import Payment
 from proxy.retry.rates import Rates
 from proxy.retry.token_bucket import REJECTED
 from proxy.retry.token_estimate import Estimate
+from proxy.retry.waiting_room import WaitingRoom
 
 
 class Call:
@@ -37,6 +39,14 @@ def test_all_are_paid_or_none() -> None:
     assert (requests.level(0.0), tokens.level(0.0)) == (1.0, 20.0)
     assert rates.ask(waits, 3.0) == 3.0
     assert (requests.level(3.0), tokens.level(3.0)) == (1.0, 0.0)
+
+
+def test_an_attempt_that_is_not_sent_gets_its_tokens_back_at_every_bucket() -> None:
+    rates, (requests, tokens) = made(RateSpec(1.0, 2.0), RateSpec(10.0, 100.0, unit="tokens"))
+    payment = Payment(None, WaitingRoom(10), "u")
+    assert payment.pass_gate(rates, Call(80.0), 0.0) == 0.0
+    payment.give_back(0.0)
+    assert (requests.level(0.0), tokens.level(0.0)) == (2.0, 100.0)
 
 
 def test_the_first_to_come_is_the_first_at_every_bucket() -> None:

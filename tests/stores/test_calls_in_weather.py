@@ -133,7 +133,9 @@ def policy_of(rng: random.Random, *, apps: bool) -> Policy:
         rate=None if rate is None else BucketRef(rate, "pace"),
         more_rates=(BucketRef(tokens, "tokens"),) if counts_tokens else (),
         tokens=TokenRules(1024, 4, ()) if counts_tokens else None,
-        timeouts=Timeouts(pick([None, 0.3, 2.0, 100.0]), attempt=pick([None, 0.4]), first_byte=pick([None, None, 0.3])),
+        timeouts=Timeouts(
+            total=pick([None, 0.3, 2.0, 100.0]), attempt=pick([None, 0.4]), first_byte=pick([None, None, 0.3])
+        ),
         classify=Classify(
             statuses=STATUSES,
             faults=FAULTS,
