@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from clients import with_aiohttp
+from support.forked import forked_workers_of
 from support.process import Redrive
 from support.scripted import Turn, Upstream, answer, gated
 
@@ -275,15 +276,17 @@ async def test_an_end_does_not_wait_for_a_load(workers: int, tmp_path: Path) -> 
 # -- under load ----------
 
 
+def children_of(pid: int) -> set[int]:
+    return {*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()), *forked_workers_of(pid)}
+
+
 def open_files(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return sum(sum(1 for _ in Path(f"/proc/{each}/fd").iterdir()) for each in (pid, *children))
+    return sum(sum(1 for _ in Path(f"/proc/{each}/fd").iterdir()) for each in (pid, *children_of(pid)))
 
 
 def resident(pid: int) -> int:
     """MiB, of all processes."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in (pid, *children))
+    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in (pid, *children_of(pid)))
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 from clients import with_aiohttp
 from prometheus_client.parser import text_string_to_metric_families
+from support.forked import forked_workers_of
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer, gated, hang
 
@@ -34,7 +35,7 @@ def config(upstream: Upstream, more: str = "", top: str = "") -> str:
 
 def workers_of(parent: int) -> set[int]:
     """The processes that the parent has begun, and that are no zombies."""
-    found = set()
+    found = forked_workers_of(parent)
     for task in Path(f"/proc/{parent}/task").iterdir():
         for child in (task / "children").read_text().split():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import json
 import os
 import select
@@ -19,6 +18,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
+
+from support.fork_server import ASIDE, name_of_workers
 
 #: What an interpreter, its libraries and the modules that are imported at start read of the environment, once: a
 #: process that has begun can't be given another value.
@@ -32,7 +33,7 @@ CAN_FORK = hasattr(os, "pidfd_open") and sys.platform == "linux"
 
 def can_be_forked(environment: Mapping[str, str]) -> bool:
     """Whether a process that begins with this environment begins as the server has."""
-    return CAN_FORK and _read_at_start(environment) == _server().environment
+    return CAN_FORK and _read_at_start(environment) == _server("commands").environment
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -40,39 +41,71 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Server:
-    """Forks for this process as long as it lives. `environment` is what it has read of that at its start."""
+    """Forks for this process as long as it lives: commands, or workers, as `kind` says. `environment` is what it has
+    read of that at its start.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.environment = _read_at_start(os.environ)
         self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = (sys.executable, str(Path(__file__).with_name("fork_server.py")), str(theirs.fileno()))
+        command = (sys.executable, str(Path(__file__).with_name("fork_server.py")), kind, str(theirs.fileno()))
         with theirs:
             # A pipe for its output, so that what it has made of standard output fits that of its children.
             self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdout=subprocess.PIPE)
         atexit.register(self._close)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _close(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)  # a command that was left over may have it, too
         self.connection.close()
         self._process.communicate()
 
 
-@functools.cache
-def _server() -> _Server:
-    return _Server()
+_servers: dict[str, _Server] = {}
+
+
+def _server(kind: str) -> _Server:
+    if kind not in _servers:
+        _servers[kind] = _Server(kind)
+    return _servers[kind]
+
+
+def forked_workers_of(command: int) -> set[int]:
+    """The workers that were forked for a command's process, and have not ended."""
+    found = set()
+    if "workers" in _servers:
+        server = _servers["workers"].pid
+        for child in Path(f"/proc/{server}/task/{server}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                here = Path(f"/proc/{child}")
+                is_zombie = (here / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+                if (here / "comm").read_text().strip() == name_of_workers(command) and not is_zombie:
+                    found.add(int(child))
+    return found
 
 
 class Forked:
     """A process of the command, with what `subprocess.Popen` has of it. `environment` has to be one with which it
-    `can_be_forked`. `stdout` and `stderr` are what it writes.
+    `can_be_forked`. `workers`: its workers are forked as well. `stdout` and `stderr` are what it writes.
     """
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str]) -> None:
-        asked = {"arguments": arguments, "environment": dict(environment), "folder": os.getcwd()}
+    def __init__(self, *arguments: str, environment: Mapping[str, str], workers: bool = False) -> None:
+        may_fork = workers and _server("workers").environment == _server("commands").environment
+        more = [_server("workers").connection.fileno()] if may_fork else []
+        asked = {
+            "arguments": arguments,
+            "environment": dict(environment),
+            "folder": os.getcwd(),
+            "descriptors": [ASIDE for _ in more],
+        }
         (out, their_out), (errors, their_errors) = os.pipe(), os.pipe()
         self.told, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs = their_out, their_errors, told.detach()
         try:
-            socket.send_fds(_server().connection, [json.dumps(asked).encode()], theirs)
+            socket.send_fds(_server("commands").connection, [json.dumps(asked).encode()], [*theirs, *more])
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
@@ -129,9 +162,9 @@ class ForkedBeside:
         self._loop.add_reader(forked.told, self._ended)
 
     @classmethod
-    async def begin(cls, *arguments: str, environment: Mapping[str, str]) -> Self:
+    async def begin(cls, *arguments: str, environment: Mapping[str, str], workers: bool = False) -> Self:
         """Begin a process."""
-        forked = Forked(*arguments, environment=environment)
+        forked = Forked(*arguments, environment=environment, workers=workers)
         made = cls(forked)
         made.stdout, made.stderr = await _read(forked.stdout), await _read(forked.stderr)
         return made

@@ -76,9 +76,10 @@ class Redrive:
         return self
 
     async def _begin(self, *arguments: str) -> asyncio.subprocess.Process | ForkedBeside:
-        """Forked, which is cheaper, unless it is to begin in a way of its own."""
+        """Forked, which is cheaper, unless it is to begin in a way of its own; its workers as well, if it has any."""
         if self._command == COMMAND and can_be_forked(self.env):
-            return await ForkedBeside.begin(*arguments, environment=self.env)
+            workers = "workers:" in self.file.read_text()
+            return await ForkedBeside.begin(*arguments, environment=self.env, workers=workers)
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(*self._command, *arguments, stdout=pipe, stderr=pipe, env=self.env)
 
