@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 import support.forked
-from support.forked import CAN_FORK, Forked, ForkedBeside, can_be_forked
+from support.forked import CAN_FORK, Forked, ForkedBeside, can_be_forked, forked_workers_of
 from support.process import COMMAND, LISTEN, Redrive, environment, run
+from test_workers import workers_of
+
+from proxy.supervisor.slots import _CODE
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="this system has no pidfd_open(2): nothing is forked here")
 
@@ -102,4 +105,39 @@ async def test_it_is_what_the_command_is(tmp_path: Path) -> None:
             assert await running.ended() == 0
     assert kinds[0] is ForkedBeside
     assert kinds[1] is not ForkedBeside
+    assert facts[0] == facts[1]
+
+
+async def test_nothing_is_imported_for_a_worker_that_it_does_not_import_itself() -> None:
+    assert "from proxy.server.late_client import import_aiohttp; import_aiohttp(); " in _CODE
+    assert "from proxy.supervisor.worker import main; main(" in _CODE
+    own = _CODE.partition("main(")[0].replace("sys.path[:] = {path!r}; ", "")
+    said = []
+    for imports in (own, "import fork_server; fork_server.preload_worker()"):
+        timed = {"PYTHONPROFILEIMPORTTIME": "1", "PYTHONPATH": str(Path(support.forked.__file__).parent)}
+        status, _, errors = await run(
+            sys.executable, "-c", f"import sys; print('begun', file=sys.stderr); {imports}", **timed
+        )
+        assert status == 0, errors
+        said.append(imported(errors.partition("begun\n")[2]))
+    theirs, forked = said
+    assert "proxy.supervisor.worker" in forked
+    assert {name for name in forked - theirs if name.startswith(("proxy", "aiohttp", "uvloop"))} == set()
+
+
+async def test_a_forked_worker_is_what_the_interpreter_makes(tmp_path: Path) -> None:
+    facts, kinds = [], []
+    for command in (COMMAND, ("env", *COMMAND)):
+        async with Redrive(tmp_path, f"workers: 2\n{CONFIG}", command=command, TOLD="so") as running:
+            kinds.append(len(forked_workers_of(running.pid)))
+            workers = workers_of(running.pid)
+            assert len(workers) == 2
+            facts.append([seen(worker) for worker in sorted(workers)])
+            victim = min(workers)
+            os.kill(victim, signal.SIGKILL)
+            event = await running.line(lambda line: line["event"] == "worker")
+            assert event is not None and event["pid"] == victim, "its end is told"
+            running.signal(signal.SIGTERM)
+            assert await running.ended() == 0
+    assert kinds == [2, 0]
     assert facts[0] == facts[1]
