@@ -1,4 +1,6 @@
-"""redrive: a retrying HTTP sidecar. See docs/architecture.md for the floors and laws."""
+"""redrive: a retrying HTTP sidecar. See docs/architecture.md for the layers (`floors`) of its code and what each may
+use.
+"""
 
 import os
 import sys

@@ -2,12 +2,12 @@
 (`redrive run --take-over`).
 
 Law: a connection that an app makes is answered by one of the two processes, and none is refused. The successor gets the
-very sockets that listen, so that the connections that wait on them outlive the process before it. Until the successor
-serves, the process before it changes nothing; it goes on as if nothing had been asked if the successor ends before
-that, whatever the reason.
+listening sockets themselves, so that the connections that wait on these sockets outlive the process that is replaced.
+Until the successor serves, the process before it changes nothing. If the successor ends before that, for whatever
+reason, the process before it goes on as if nothing had been asked.
 
-Theory. A process that serves offers its listeners on a unix socket. The successor asks for them with the first line of
-a conversation in lines of JSON, which stays the same in every release, since the two are different ones:
+Theory. A process that serves offers its listeners on a unix socket. The successor asks for them in a conversation whose
+lines are JSON. The conversation stays the same in every release, since the two processes may be of different releases:
 
     successor                                    process before it
     {"take_over": 1, "release": "0.2.0"}
@@ -17,14 +17,15 @@ a conversation in lines of JSON, which stays the same in every release, since th
     {"serving": true}                            with the descriptor on which idle connections may come
                                                  {"drains": true, "connections": true}
 
-or, in place of any line, {"refused": "why"}. What a line has beyond these is skipped, and so is a descriptor: idle
-connections of apps are given away (`proxy.server.idle_handover`) if both sides know how.
+or, in place of any line, {"refused": "why"}. Each side ignores members that it does not know, and a descriptor that it
+does not expect: idle connections of apps are given away (`proxy.server.idle_handover`) only if both sides know how.
 
-Without a path, the socket has abstract names (unix(7)), which need no folder that can be written to and go with their
-process: one is made from the configuration's path, the others are the addresses where the proxy listens. So a process
-finds the one whose place it takes. An abstract name has no permissions. Both sides therefore ask the kernel who the
-other is: the same user, in the same process-id namespace, so that no other container of a pod can ask. With a path, the
-socket is a file that only its user can open (0600), and may be shared between containers.
+Without a path, the socket has abstract names (unix(7)), which need no folder that can be written to and disappear when
+their process ends: one name is made from the configuration's path, the others from the addresses where the proxy
+listens. By these names a successor finds the process that it replaces. An abstract name has no permissions, so both
+sides ask the kernel who the other is: it must be the same user, in the same process-id namespace, so that no other
+container of a pod can ask. With a path, the socket is a file that only its user can open (0600), and that may be shared
+between containers.
 """
 
 from __future__ import annotations

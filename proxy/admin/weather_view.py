@@ -35,10 +35,10 @@ def by_upstream(lanes: Iterable[LaneWeather]) -> dict[str, list[LaneWeather]]:
 
 
 def held(lanes: Iterable[LaneWeather], *, waiting: int, every: int) -> dict[str, int]:
-    """The number of an upstream's held calls by cause (CAUSES). Calls that one of `lanes` holds count for the cause
-    that the lane names; `waiting` is the number of calls that wait for a place under the policy's `max` of attempts
-    under way; `every` is the number of all its held calls, of which the rest are held by a rate bucket or the adaptive
-    limiter.
+    """The number of an upstream's held calls, by cause (CAUSES). `lanes`: the upstream's lanes, each with the cause by
+    which it holds its calls. `waiting`: the number of calls that wait for a place under the policy's `max` of attempts
+    under way. `every`: the number of all held calls of the upstream; those that neither a lane nor `waiting` counts are
+    held by a rate bucket or by the adaptive limiter.
     """
     found: Counter[str] = Counter()
     for lane in lanes:

@@ -272,7 +272,7 @@ class PolicyAdvice:
             yield ("pushback", "ahead"), "holds no call: with hold: 0s none waits for what is left of a limit"
 
     def _tokens(self, policy: Policy) -> _Said:
-        """Warn of an estimate of tokens, other than the default, that no policy uses which has it."""
+        """Warn of an estimate of tokens that differs from the default, if no policy that has this estimate uses it."""
         if policy.tokens is not None:
             return
         tree = tree_of(self._settings, policy)
@@ -370,8 +370,8 @@ def takes_all(earlier: Rule, later: Rule) -> bool:
 
 
 def names_grpc(policy: Policy) -> bool:
-    """Whether a policy retries any gRPC failures: it gives a grpc-status a class. Also True for a policy that retries
-    nothing at all, about which there is nothing to say.
+    """Whether the policy can retry gRPC failures: a dialect, a list or a rule of it gives at least one grpc-status a
+    class. Also True if the policy makes only one attempt, since such a policy needs no warning.
     """
     rules = policy.classify
     return (

@@ -82,8 +82,8 @@ class AttemptOwner:
         raise NotImplementedError
 
     def answered(self, attempt: Attempt, reply: Reply, stream: UpstreamStream | None) -> None:
-        """Take an answer's head for which something has to be decided. `stream`: the stream that the head came by,
-        which may have ended with it.
+        """Take the head of an attempt's answer, `reply`, if the call has to decide what to do with it. `stream`: the
+        stream by which the head came; the stream may have ended with that head.
         """
 
     def peeked(self, attempt: Attempt, body: bytes) -> None:

@@ -204,8 +204,8 @@ class CallDriver(AttemptOwner):
             self.break_down(error, now)
 
     def failed(self, attempt: Attempt, fault: Fault) -> None:
-        """Report to the call that an attempt ended without a whole answer. If its answer is being delivered, ask for
-        the rest, or break it off if that is impossible.
+        """Report to the call that an attempt ended without a whole answer. If the answer was being delivered to the
+        app, ask the upstream for the rest of it; if the answer can't be resumed, break it off for the app.
         """
         now, call = monotonic(), self.decider()
         if attempt.state is DELIVERING:

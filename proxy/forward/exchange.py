@@ -278,7 +278,9 @@ class Exchange(CallDriver):
             self.report_ended(attempt.number, now, trailers)
 
     def upstream_writable(self, attempt: Attempt) -> None:
-        """Send more to an attempt's stream, which takes bytes again."""
+        """Send more of the request's body to an attempt's stream, which takes bytes again; in a tunnel, read on from
+        the app.
+        """
         self.moved = monotonic()
         if self.delivery.pipe is not None:
             self.delivery.app.resume()

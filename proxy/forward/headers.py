@@ -1,8 +1,9 @@
 """Header fields that the proxy adds, and those that it removes first; pure functions.
 
 Every attempt is built from the request as it came, so nothing here depends on an earlier attempt. A call that succeeds
-at once gains `X-Attempt-Count: 1` and `Via` and nothing else of ours, and in both directions that is one ready-made
-constant. A field that a signature may cover is not rewritten if the request brings it (contract, section 5).
+at once gains only `X-Attempt-Count: 1` and `Via`, on its request and on its answer; on either message they are added as
+lines that were made before. A field that a signature may cover is not rewritten if the request brings it (contract,
+section 5).
 """
 
 from __future__ import annotations

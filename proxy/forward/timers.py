@@ -65,8 +65,8 @@ class Alarm:
             self._handle = None
 
     def __call__(self) -> None:
-        """Ring if it is time; the loop calls this. The alarm is its own callback, since a method of it would be another
-        object, and a thousand calls may wait.
+        """Call `ring` if the alarm's time has come; else set the loop's timer again. The loop calls this object itself,
+        since a bound method would be one more object for each of the calls that wait, which may be a thousand.
         """
         now = monotonic()
         if now < self.at:

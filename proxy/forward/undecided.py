@@ -1,9 +1,8 @@
-"""A call for which nothing has to be decided: the attempt that is sent at once, and what is known of it without a
-`Call`.
+"""A call for which nothing has to be decided: its attempt is sent at once, without a `Call`.
 
 Nearly every call is one of these: no gate holds it, the pool has an idle connection or one is opened at once, and the
-answer is a success. If anything else happens, the exchange makes a `Call` from what is kept here, as if it had existed
-from the start.
+answer is a success. If anything else happens, the exchange makes a `Call` from what is kept here, as if that `Call` had
+existed from the start.
 """
 
 from __future__ import annotations

@@ -69,8 +69,9 @@ class Pace:
 
 
 class AppCalls:
-    """The calls of one connection of an app so far. `call`: the last one; `pace`: that of its URL; `succeeded`: whether
-    it is a success. `before`: the last success of each other URL that was the last call of that URL, by their paces.
+    """The latest calls of one connection of an app. `call`: the latest call; `succeeded`: whether it succeeded; `pace`:
+    the `Pace` of its URL. `before`: for each other URL, found by its `Pace`, the latest call of that URL, if that call
+    succeeded.
     """
 
     __slots__ = ("before", "call", "host", "pace", "succeeded")
@@ -84,12 +85,12 @@ class AppCalls:
         self.before: dict[Pace, CallRecord] = {}
 
     def has_same_url(self, call: CallRecord) -> bool:
-        """Whether a call has the URL of the last one."""
+        """Whether a call has the same URL as the latest call."""
         last = self.call
         return call.path == last.path and call.method == last.method and call.authority == last.authority
 
     def turn_to(self, pace: Pace) -> None:
-        """Go on to calls of another URL, whose pace is `pace`."""
+        """Go on to calls of another URL, which has the `Pace` given."""
         if self.succeeded:
             self.before[self.pace] = self.call
         last = self.before.pop(pace, None)
@@ -140,7 +141,9 @@ class UsualCalls:
         self._seconds = newest - oldest
 
     def _pace(self, host: str, call: CallRecord) -> Pace:
-        """Return the pace of a call's URL, called by this host."""
+        """Return the `Pace` of the URL that `call` called from the client address `host`; a new one if that URL was not
+        called before.
+        """
         key = host, call.method, call.authority, call.path
         pace = self._paces.get(key)
         if pace is None:

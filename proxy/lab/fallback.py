@@ -1,4 +1,6 @@
-"""The upstreams that a call of the lab may go on to: the same upstreams, fields and paths as on the wire.
+"""The upstreams to which a call of the lab may fall back, as on the wire.
+
+The upstreams are chosen by the rules for calls on the wire, and the call gets the same header fields and path as there.
 
 The request's body is the one that the test's or scenario's script gives. If the script gives only a size, or nothing
 (`redrive explain`), a body in which members are to be set counts as a JSON object.

@@ -256,7 +256,9 @@ class Metrics:
         return list(self._series.values())
 
     def put(self, series: Series) -> None:
-        """Replace the series of its upstream and route by this one, which was added up elsewhere."""
+        """Replace the series that has the upstream and the route of `series` by `series`, which was added up outside
+        this object.
+        """
         self._series[series.upstream, series.route] = series
 
     def moved(self, known: dict[tuple[str, str], int]) -> list[Series]:
@@ -335,8 +337,9 @@ class Metrics:
         return True
 
     def _count_journey(self, series: Series, call: CallRecord) -> None:
-        """Count the fallbacks and the attempts of a call that its policy allowed to fall back: each attempt in the
-        series of the upstream that it went to, the fallbacks in `series`, that of the call's first upstream.
+        """Count the attempts and the fallbacks of a call that was allowed to fall back to other upstreams. An attempt
+        counts in the series of the upstream that it was sent to. The fallbacks count in `series`, the series of the
+        call's first upstream.
         """
         for gone in call.course.fallbacks:
             if not gone.skipped:

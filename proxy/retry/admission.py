@@ -137,8 +137,8 @@ class Admission:
 
     @property
     def held_in_all(self) -> float:
-        """The seconds for which governors have held the call, those of earlier upstreams too; without a hold that goes
-        on.
+        """The seconds for which governors have held the call, at this upstream and at the upstreams before it. A hold
+        that still lasts is not counted.
         """
         return self.caller.held_before + self._cooled_before
 

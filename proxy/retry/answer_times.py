@@ -23,11 +23,11 @@ _IN_A_ROW, _QUICKER = 8, 0.5
 
 
 class AnswerTimes:
-    """The answers to attempts under one limit: the times between them, and how slow they are. `gap` and `gap_long`: the
-    mean seconds between two served attempts, over the last few and over many; 0 if none are known. `missing_at`:
-    nothing was served between two delays that the upstream named, so that all of its clients return together; then the
-    time (seconds) of the last refusal, else minus infinity. Slowness is a multiple of the usual time of the answer's
-    route.
+    """The answers to attempts under one limit: the times between them, and how slow they are. Slowness is a multiple of
+    the usual time of the answer's route. `gap` and `gap_long`: the mean seconds between two served attempts, over the
+    last few and over many; 0 if none are known. `missing_at`: minus infinity, unless the upstream named two delays and
+    served no attempt between them, which shows that all of its clients return together; then it is the time (seconds)
+    of the latest refusal.
     """
 
     __slots__ = (

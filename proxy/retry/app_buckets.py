@@ -167,8 +167,8 @@ class PartedQuota(QuotaBucket):
 
 
 class SpentByApps(Protocol):
-    """The methods of a quota that an `AppQuota`, which is one app's view of the quota, needs; the quota may be kept
-    outside this process. `index`, in all methods, is the number of an app among the parts.
+    """The methods of a quota that an `AppQuota`, one app's view of the quota, needs; the quota may be kept outside this
+    process. `index`, in all methods, is the number of the app in the quota's `parts`.
     """
 
     spec: QuotaSpec

@@ -67,7 +67,7 @@ class Caller:
         return not (self.endpoint or self.ousted or self.was_probe)
 
     def credential(self) -> bytes:
-        """The name of the group of callers with this call's credential: a hash of it."""
+        """The hash of this call's credential, which is the name of the group of callers that have that credential."""
         if not self._credential:
             made = credential_of(self.fields)
             if len(_CREDENTIALS) >= _MOST_NAMES:

@@ -2,13 +2,14 @@
 
 An attempt counts when its class is known: at the head of an answer that goes to the app (or at the part of the body
 that the policy looks at), or at the end of an attempt that fails. The classes transient and timeout are signs that the
-endpoint is ill; throttling is none, nor is a failure that no rule, dialect or list names, and a cancelled attempt does
-not count at all.
+endpoint is ill. Throttling is not a sign, nor is a failure that no rule, dialect or list names. A cancelled attempt is
+not counted at all.
 
-While closed, the breaker counts the attempts that ended within the window, and judges at each end. While open, it lets
-no call pass, except one at a time as a probe once its time is over; so no other attempt that ends meanwhile counts. A
-probe that ends well closes the breaker, and attempts that were sent before that belong to a time that is forgotten. A
-probe that fails doubles the time. A probe that has not ended after another such time decides nothing.
+A closed breaker counts the attempts that ended within the window, and decides at the end of each whether to open. An
+open breaker lets no call pass for its open time; after that it lets one attempt at a time pass, as a probe. Other
+attempts that end while it is open are not counted. A probe that ends well closes the breaker, and attempts that were
+sent before that are no longer counted. A probe that fails doubles the open time and begins it again. A probe that has
+not ended when that time is over again no longer decides anything: the next attempt is a probe.
 """
 
 from __future__ import annotations

@@ -110,17 +110,20 @@ class BodyDelay:
 class Repeats:
     """The failures that a provider's client repeats by default, whatever the method (contract, section 4, "Repeats").
 
-    `client` says where this was read: the client, its version and file. `attempts`: how many attempts the client makes
-    in all, 0 if that is not known. `within`: for how many seconds after the first attempt it repeats; None: no limit.
+    `client`: the client, its version and the file from which these rules were read. `attempts`: how many attempts the
+    client makes in all, 0 if that is not known. `within`: the seconds after the first attempt in which the client
+    repeats; None for no limit.
 
-    The client repeats answers with `statuses`, and with `idempotent_statuses` if the method is idempotent. It repeats
-    `faults`, and for the methods `whole_answers` also an answer that broke after its head: it reads such an answer
-    whole before it decides. If `transient_codes`, it repeats failures that the pack's own rules class transient; if
-    `should_retry`, any failure with `x-should-retry: true`; if `retry_after`, any failure with Retry-After.
+    The client repeats an answer whose status is in `statuses`, and one whose status is in `idempotent_statuses` if the
+    method is idempotent. It repeats an attempt that ended with one of `faults`. If the method is in `whole_answers`,
+    the client reads an answer whole before it decides, and also repeats one that broke after its head. With
+    `transient_codes` it repeats failures that the pack's own rules class transient; with `should_retry`, any failure
+    with `x-should-retry: true`; with `retry_after`, any failure with Retry-After.
 
-    Which requests this holds for: those that carry every one of `headers` (lower-case name, glob), except that the
-    forms `unsigned` need no `authorization`. If `keyed`, only requests with the policy's idempotency key or an
-    idempotent method. If `alone`, only requests whose client does not retry by itself (`amz-sdk-request`).
+    These rules hold for requests that carry each of `headers` (lower-case name, glob). A request that is one of the
+    forms in `unsigned` needs no `authorization` field. With `keyed`, the rules hold only for requests with the policy's
+    idempotency key or an idempotent method; with `alone`, only for requests whose client does not retry by itself
+    (`amz-sdk-request`).
     """
 
     client: str

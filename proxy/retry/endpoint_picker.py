@@ -89,8 +89,10 @@ class EndpointPicker:
         return any(waits(self.label(index)) <= 0 for index in able)
 
     def take(self, payment: Payment | None, state: State, now: float) -> int:
-        """Return the number of the endpoint of an attempt that is being sent: the one that was chosen with its payment
-        or, without such a choice (or payment, None), any one, whatever its circuit breaker says.
+        """Return the number of the endpoint to which an attempt is being sent, and count that endpoint's turn.
+        `payment`: what the attempt has paid, None if it has paid nothing. The endpoint that was chosen with the payment
+        is used. If none was chosen, one is chosen now, without asking the circuit breakers: if possible one at which
+        the call has neither failed nor has an attempt in flight (`state`: the call's state).
         """
         choice = payment.choice if payment is not None else None
         if choice is None:

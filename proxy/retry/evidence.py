@@ -30,12 +30,13 @@ _exp = math.exp
 
 
 class Evidence:
-    """The shares of attempts that an upstream refused for want of capacity: of the latest attempts, and the usual one.
-    `traffic` counts the attempts that have ended. `by_chance`: the test of whether delays are named by chance, None
-    before the first cooldown; `loads`: the attempts at several loads, None before a limit was given up; `throughput`:
-    what is served a second, None before an answer that came at once named a delay. `found`: the pace (attempts a
-    second) and the share of refusals that made a limit necessary last. `failures`: the latest attempts that failed,
-    each with its number and how it ended, for observers. Times are seconds on the callers' clock.
+    """The shares of attempts that an upstream refused for want of capacity: the share of its latest attempts, and the
+    usual share. `traffic` counts the attempts that have ended. `by_chance`: the test of whether the upstream names
+    delays by chance, not because of its load; None before the first cooldown. `loads`: the counts of attempts at
+    several loads; None until a limit has been given up. `throughput`: how many attempts the upstream serves a second;
+    None until an answer that came quickly has named a delay. `found`: the pace (attempts a second) and the share of
+    refusals for which the last limit was begun. `failures`: the latest attempts that failed, each with its number and
+    how it ended, for observers. Times are seconds on the callers' clock.
     """
 
     __slots__ = (
@@ -112,9 +113,9 @@ class Evidence:
 
     @property
     def latest_share(self) -> float:
-        """The share of attempts that were refused (0 to 1) from the first of the latest refusals on, which is not
-        counted itself: attempts before it may have been made while all was well. It is 1 if few of the latest attempts
-        were refused, so that nothing is known of it.
+        """The share (0 to 1) of attempts that were refused, from the attempt after the first of the latest refusals to
+        the last refusal. Attempts before these are not counted, since they may have been made while all was well. If
+        only few of the latest attempts were refused, the share is 1, so that nothing is concluded from it.
         """
         oldest = self.traffic.ended - LATEST
         recent = [number for number, _ in self._latest if number > oldest]

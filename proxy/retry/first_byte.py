@@ -32,10 +32,12 @@ _BEGINS_JSON = frozenset(b' \t\r\n{["-0123456789tfn')
 
 
 def first_byte_of(policy: Policy, request: Request, body: Iterable[bytes] | None) -> float | None:
-    """Seconds from the last byte of a call's request to the first byte that counts; None if there is no bound.
+    """The seconds that a call's answer may take, from the end of its request, to the first byte that counts (see above
+    for what counts); None if there is no bound.
 
-    `body`: the request's, None if it is not kept. Under a pack that names empty events only a body that is a JSON
-    object with `stream: true` is bounded: an answer that does not stream has no byte before it is complete.
+    `body`: the pieces of the request's body, None if the body is not kept. If a pack names events that are empty, only
+    a request whose body is a JSON object with `stream: true` has a bound: an answer that is no stream has no byte
+    before it is complete.
     """
     bound = policy.timeouts.first_byte
     if bound is None or policy.mode != "enforce" or request.method == "CONNECT" or request.is_grpc:

@@ -11,8 +11,8 @@ _MEASURED_OVER = 20.0
 
 
 class HeldCounts:
-    """Counts of the latest seconds, fading, while delays hold calls: of calls that `came`, and of attempts that were
-    `served` and `refused`.
+    """Counts of a lane while delays hold its calls, in which events count less the longer ago they were: the calls that
+    `came`, and the attempts that were `served` and that were `refused`.
     """
 
     __slots__ = ("_at", "_since", "came", "refused", "served")

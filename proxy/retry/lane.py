@@ -280,7 +280,9 @@ class Lane:
         return "cooldown" if self.queue else ""
 
     def passes(self, now: float) -> bool:
-        """Whether one more attempt could be sent at once, where something holds calls (`holds`)."""
+        """Whether one more attempt could be sent at once: no call waits in the queue, no delay, pace or outage is in
+        force, and a place is free. The answer is of use only while the lane holds calls (`holds`).
+        """
         return not self.queue and _has_place_now(self, now)
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:

@@ -637,7 +637,9 @@ def _flow_of(call: CallState, policy: Policy) -> SequentialFlow:
 
 
 def _may_be_cooled(call: CallState) -> bool:
-    """Whether cooldowns apply to the call, unless it is hedged: they hold it, and its answers can begin one."""
+    """Whether a cooldown may hold the call, and an answer to the call may begin a cooldown. For a hedged call both are
+    false; the functions that call this one check that themselves.
+    """
     policy = call.policy
     is_disabled = call.hints is not NO_HINTS and call.hints.disabled
     return policy.mode == "enforce" and policy.pushback.cooldown != "off" and not is_disabled

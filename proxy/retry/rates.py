@@ -64,9 +64,9 @@ class Rates:
         return latest
 
     def _stand(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> None:
-        """Put a call that has an app, or that comes where others have one, into all queues, before it is asked whether
-        it is its turn: the lines of one gate decide that for all. `prices`: each gate, and what the attempt costs
-        there.
+        """Put a call into the queues of all gates before any gate is asked whether it is the call's turn. One gate
+        (`_lead`) decides the order of the calls for all gates. Used if the call, or another one that waits at that
+        gate, has an app. `prices`: each gate, with what the attempt costs there.
         """
         lead = self._lead
         lead.stand(waiter, next(price for gate, price in prices if gate is lead), now)

@@ -272,8 +272,10 @@ class ReportTrust:
 
     @staticmethod
     def _grows(trust: _Trust, reported: ReportedLimit, spent: float, now: float) -> bool:
-        """Whether what is left of a limit of attempts (`reported`, see `takes`) grows by what is sent. Tokens are left
-        out: providers give them back when an answer was shorter than expected.
+        """Whether the remainder that answers report of a limit on attempts grows as attempts are sent: such a remainder
+        is in truth the number of attempts that were used (see above). A limit on tokens is never judged so: its
+        remainder may grow because providers give tokens back after an answer that was shorter than expected. `trust`:
+        what is known of this limit; `reported` and `spent`: see `takes`.
         """
         least = trust.least
         if least is None or reported.remaining < least.remaining or now >= trust.least_came + least.reset:
@@ -288,8 +290,9 @@ class ReportTrust:
 
     @staticmethod
     def _climbs(trust: _Trust, reported: ReportedLimit, spent: float) -> None:
-        """Count the reports in a row by which what is left of a limit of attempts (`reported`, see `takes`) grows by
-        what is sent; none once it has fallen by that.
+        """Count the reports in a row whose remainder, of a limit on attempts, grows by as much as was sent. No report
+        is counted once the remainder has fallen by as much as was sent. `trust`: what is known of this limit;
+        `reported` and `spent`: see `takes`.
         """
         last, sent = trust.last, spent - trust.last_spent
         trust.last, trust.last_spent = reported, spent

@@ -274,8 +274,9 @@ class Router:
         return found[1] if found is not None and found[0] is upstream else None
 
     def sure_prefix(self, upstream: Upstream) -> bytes | None:
-        """The prefix of this upstream followed by a slash, if every path that begins with it leads to this upstream,
-        which is so if no prefix is beneath another; None if one may be, or if the upstream has no prefix.
+        """The prefix of this upstream with a slash after it, if every path that begins with it is sure to lead to this
+        upstream. None if the upstream has no prefix, or if a prefix of another upstream may be beneath it (the prefixes
+        differ in their number of segments).
         """
         return upstream.begins if self._is_flat and upstream.prefix is not None else None
 

@@ -42,7 +42,9 @@ class KeyFields:
 
 
 class UsedBucket:
-    """The bucket from which the retries of `app` are paid: of the calls that share a state, the latest one's app."""
+    """The latest result of `ScopeState.used_bucket`. `app`: the app for which it was asked last; `bucket`: the bucket
+    from which the retries of that app are paid, None for none.
+    """
 
     __slots__ = ("app", "bucket")
 
@@ -131,7 +133,9 @@ class ScopeState:
         return max(governor.left_for_fields(self.who, now)[0], STEP)
 
     def caller(self, request: Request) -> Fields:
-        """The fields that identify the caller to a cooldown."""
+        """The header fields that identify the request's caller, for cooldowns: the request's own fields, or `who` if
+        this is the state of one of the policy's credentials.
+        """
         return request.fields if self.who is None else self.who
 
     def used_bucket(self, app: NamedApp | None) -> Bucket | None:

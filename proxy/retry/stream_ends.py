@@ -34,7 +34,9 @@ UNFINISHED = Fault(
 
 
 def ends_of(rules: Classify, request: Request, reply: Reply) -> tuple[StreamEnds, ...]:
-    """The ways in which this answer may end, by the packs; none if it is no stream that the request asked for."""
+    """The ways in which this answer may end, as the dialect packs define them; none if the answer is no stream of
+    events that the request asked for.
+    """
     if not rules.stream_ends or reply.status >= 400 or not is_event_stream(reply):
         return ()
     if coding_of_reply(reply) not in READABLE:

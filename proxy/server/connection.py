@@ -695,8 +695,9 @@ class AppConnection(ConnectionStream):
     # -- the proxy going away -----------------------------------------------------------------------------------------
 
     def drained(self, before: float, giver: ConnectionGiver | None) -> None:
-        """Give the connection to the process that goes on, by `giver`, if it is idle and this process holds nothing of
-        it; else close it if it has been idle since before the time `before`. For a proxy that shuts down.
+        """Let this connection go, because the proxy shuts down. If there is a `giver`, and the connection is idle and
+        holds nothing in this process (`_is_bare`), give it to another process, which goes on with it. Else close the
+        connection if it has been idle since before the time `before`.
         """
         transport = self.transport
         if transport is None or self._ending is not None:

@@ -250,8 +250,9 @@ class ConnectionTaker:
 
 
 class _End:
-    """The packets that go and come at one end of a pair, each with a connection, and the connections that begin here.
-    `make` makes the protocol of a connection; `room` expects those that come, None where that does not count.
+    """An end of a pair of sockets. It sends and receives packets that each carry a connection, and begins to serve the
+    connections that it receives. `make` makes the protocol of a received connection. `room` is told whether each
+    received connection begins; None if this end reserves no room for received connections.
     """
 
     def __init__(
@@ -267,15 +268,17 @@ class _End:
         self.beginning = 0
 
     def send(self, descriptor: int, early: bytes) -> bool:
-        """Send a connection, and the part of its next head that has come; return whether the kernel took it."""
+        """Send the connection with this descriptor, and `early`, the part of the connection's next head that has come.
+        Return whether the kernel took them.
+        """
         try:
             return self.offer(descriptor, early)
         except BlockingIOError:
             return False
 
     def offer(self, descriptor: int, early: bytes) -> bool:
-        """Send a connection as `send` does; return False if the other side has ended. Raises BlockingIOError if it is
-        slow.
+        """Send a connection as `send` does; return False if the process at the other end has ended. Raises
+        BlockingIOError if that process has not read enough of what was sent before.
         """
         try:
             socket.send_fds(self.sock, [_IDLE, early], [descriptor])

@@ -95,7 +95,9 @@ class Row:
 
     @property
     def attempts_per_call(self) -> float | None:
-        """The average number of attempts of the calls that sent any attempt here; None without such calls."""
+        """The average number of attempts of the calls that sent at least one attempt to this upstream; None if there
+        are no such calls.
+        """
         return self.attempts / (self.attempts - self.retries) if self.attempts > self.retries else None
 
     @property

@@ -150,8 +150,9 @@ class AdminClient:
         return await self._read(f"/requests/{number}", missing=f"call {number} is not kept, or is no longer")
 
     async def _read(self, path: str, missing: str = "") -> dict[str, Any]:
-        """The JSON object at a path of the admin port. `missing`: the message for a 404 by which the port says that the
-        call is not kept; "" if the path is not that of a call. Raises AdminError.
+        """Return the JSON object that the admin port has at `path`. `missing`: the text of the error if the port
+        answers 404 because it does not keep the call of that path; "" if the path is not that of a call. Raises
+        AdminError.
         """
         try:
             async with self._session.get(f"{self._port.base}{path}") as answer:

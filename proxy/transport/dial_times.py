@@ -18,10 +18,10 @@ class Cancellable(Protocol):
     """A dial under way that can be cancelled: a task of asyncio, or an object that dials without a task."""
 
     def cancel(self) -> object:
-        """Give the dial up."""
+        """Cancel the dial."""
 
     def uncancel(self) -> int:
-        """Take one `cancel` back; return the number of the others."""
+        """Take back one call of `cancel`. Return the number of those that are not taken back."""
 
 
 class DialTimes:

@@ -19,7 +19,9 @@ CALLED = 20
 
 
 class PartRecord:
-    """A process (holder), as the key of a rate records it: its lease, part and demand, and when it last reported."""
+    """The entry of one process (a holder) in the key of a rate in Redis: its lease, its part of the rate, its demand,
+    and the time of its last report.
+    """
 
     __slots__ = ("changed", "demand", "last", "lease", "most", "part", "seen", "spent")
 

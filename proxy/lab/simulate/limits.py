@@ -14,8 +14,9 @@ LimitKind = Literal["fixed", "sliding", "bucket"]
 
 
 class RequestLimit(Protocol):
-    """A limit of one key. Times are seconds and never go back; `size` is how much of the limit a request takes; `most`
-    is how much the limit allows in one window, or refills in one, at that time; outages may change it.
+    """A limit of one key. Times are seconds and never go back. `size`: how much of the limit a request takes. `most`:
+    how much the limit allows in one window, or refills in one; outages may change it. Both are in requests, or in
+    tokens.
     """
 
     def wait(self, now: float, size: int, most: int) -> float:
@@ -25,7 +26,7 @@ class RequestLimit(Protocol):
         """Count a request that fits."""
 
     def left(self, now: float, most: int) -> float:
-        """The rest of the limit: how much may be taken now."""
+        """How much of the limit is left at `now`, in the unit of `most`: the most that a request may take now."""
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
         """The seconds until all of the limit is left (`whole`), or until more of it is left than now (not `whole`); 0

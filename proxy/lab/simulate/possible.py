@@ -359,8 +359,9 @@ class _Scheduler:
         return at
 
     def _take(self, opening: _Opening, size: int) -> None:
-        """Send a request at this opening: count it against the limit of the opening's key (`size`: how much of the
-        limit it takes, in requests or tokens), and keep the opening's endpoint busy for as long as its capacity says.
+        """Send a request at the moment of `opening`: count it against the limit of the opening's key (`size`: how much
+        of the limit it takes, in requests or tokens), and keep the opening's endpoint busy for as long as its capacity
+        says.
         """
         outage, at = opening.outage, opening.at
         most = self._scenario.limit if outage is None else outage.limit

@@ -65,8 +65,8 @@ class ScenarioRoute:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioApp:
-    """An app, with its share of the calls (0 to 1). `weight` and `priority` are those of its name under `known`, if the
-    policies stand in the scenario.
+    """An app, with its share of the calls (0 to 1). `weight` and `priority` have the meaning of the keys of the same
+    names under `apps.known`. They are used if the scenario contains the policies.
     """
 
     name: str

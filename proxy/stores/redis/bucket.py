@@ -100,9 +100,10 @@ class Link(Store, Protocol):
 
 
 class Asking:
-    """A retry that waits for Redis's answer. `price`: tokens; `due`: when the retry is due; `by`: the time by which it
-    is answered; `answer` is called with the price and whether it was granted; `again`: when Redis is asked, or asked
-    again; `refused`: how often Redis has answered that it lacks the tokens now, which may come back.
+    """A retry that waits for Redis to grant its price. `price`: the tokens it costs; `due`: when the retry is due;
+    `by`: when the retry is decided without a reply of Redis, if none has come; `answer`: called with the price and
+    whether it was granted; `again`: when Redis is asked, or asked again; `refused`: how often Redis has replied that it
+    lacks the tokens now, although tokens may come later.
     """
 
     __slots__ = ("again", "answer", "by", "due", "price", "refused")
@@ -246,8 +247,8 @@ class RedisBucket:
         """
 
     def parted(self, now: float) -> None:
-        """Answer waiting calls from the bucket of this process, because Redis is out (`store.out` is set by now). Those
-        to which that grants nothing wait on until they are due, since Redis may be back by then.
+        """Let this process's own bucket decide the retries that wait, because Redis is out (`store.out` is set by now).
+        A retry to which the bucket grants nothing waits until it is due, since Redis may be back by then.
         """
         self._answer(tuple(self._asks), now)
 

@@ -45,7 +45,7 @@ class Reserved:
         return came
 
     def skip(self, count: int) -> int:
-        """Remove `count` tokens, those that would come first. Returns how many were removed."""
+        """Remove up to `count` of the tokens, those with the earliest times. Returns the number that was removed."""
         skipped = 0
         while skipped < count and self._runs:
             first, pause, number = self._runs.popleft()
@@ -57,7 +57,7 @@ class Reserved:
         return skipped
 
     def drop(self, count: int) -> None:
-        """Remove `count` tokens, those that would come last."""
+        """Remove up to `count` of the tokens, those with the latest times."""
         while count > 0 and self._runs:
             first, pause, number = self._runs.pop()
             if number > count:

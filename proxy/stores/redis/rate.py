@@ -68,8 +68,8 @@ class RedisRate(LeasedBucket, RateBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds between two reports of this process: while it has a part of the rate a few seconds, more in a large
-        fleet.
+        """Seconds between two reports of this process to Redis. If the process has a part of the rate, SOONEST to
+        LATEST seconds, more for a larger fleet; if it has none, RENEW seconds.
         """
         return max(SOONEST, min(LATEST, EACH * self.store.crowd)) if self.lease.part else RENEW
 

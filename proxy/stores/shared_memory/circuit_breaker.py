@@ -21,8 +21,8 @@ NUMBERS = 5
 
 
 class BreakerRecord(Record):
-    """A record of a circuit breaker: its state, followed by the two rings of its counts. `load` also gives the breaker
-    the word at which the state begins.
+    """The shared record of one circuit breaker: the breaker's state, then the two rings of its counts. `load` also
+    tells the breaker where the state begins, as an offset in words.
     """
 
     __slots__ = ()

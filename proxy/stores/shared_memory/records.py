@@ -229,9 +229,9 @@ class Table:
         return slots, alike
 
     def _fitting(self, wanted: Definition, alike: Sequence[int], newest: int | None) -> int | None:
-        """The record of the definition `wanted`: one of the newest generation, or, for an older configuration, an older
-        one; None if there is none. `alike`: the records with its key, of which `newest` is the one of the newest
-        generation.
+        """Return the record of the definition `wanted`, or None if there is none. A record of the newest generation
+        comes first. For a caller with an older configuration, an older record may be returned too. `alike`: the records
+        with the key of `wanted`; `newest`: the one of these with the newest generation, None if there is none.
         """
         if newest is None:
             return None

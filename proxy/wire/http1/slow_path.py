@@ -164,8 +164,9 @@ class SlowPath(NamedTuple):
 
 
 def around(raw: bytes, mark: bytes) -> tuple[bytes, bytes]:
-    """Return the parts of a head before and after a line that came once, without the CRLF that precedes the line.
-    `mark` is that CRLF and the line's name with its colon, as most senders write it.
+    """Return the part of a head before a field line that the head has once, and the part after that line. The CRLF
+    before the line belongs to neither part. `mark`: that CRLF, then the line's field name and colon in the letter case
+    that most senders use; the name is found in any case.
     """
     before, found, after = raw.partition(mark)
     if not found:

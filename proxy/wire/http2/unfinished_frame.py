@@ -18,8 +18,8 @@ class UnfinishedFrame:
         self.since = now
 
     def joined(self, data: bytes) -> bytes:
-        """Return the kept bytes with `data`, which came after them; b"" if the frame is not whole with them, and all
-        are kept.
+        """Return the kept bytes and `data` after them, if these make the frame whole; else keep `data` as well, and
+        return b"".
         """
         rest = self.rest
         if len(rest) + len(data) < self.need:
