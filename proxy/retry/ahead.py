@@ -22,6 +22,8 @@ from proxy.retry.waiter import Waiter
 
 _NEVER = float("inf")
 
+#: The calls that are sent at once if no limit holds those that wait any more: the first window of RFC 6928, section 2.
+_AT_ONCE = 10.0
 #: The number of calls that wait for a limit at which one of them tests what is reported of it.
 SEVERAL = 5
 #: Contract, section 16: the most limits of a scope that are known.
@@ -34,15 +36,17 @@ Whose = tuple[str, bytes]
 
 class AheadLane(Lane):
     """The calls of one worker that wait until they fit into what is left of their upstream's limits. When they fit,
-    they are sent: by a slow start, as after a cooldown, where it is not known how the limits come back.
+    they are sent: by a slow start, as after a cooldown, where it is not known how the limits come back, or where no
+    limit holds them any more, since those that wait may be many.
     """
 
     is_ahead = True
-    __slots__ = ("_account", "_reset_at")
+    __slots__ = ("_account", "_held", "_reset_at")
 
     def __init__(self, traffic: Traffic, account: Account, name: Whose) -> None:
         super().__init__(traffic)
         self._reset_at = _NEVER  # when the limit is whole for which the first call in the queue waits
+        self._held = ""  # what held calls when some were released last (`Account.holds`)
         self.name = name
         self._account = account
 
@@ -59,8 +63,6 @@ class AheadLane(Lane):
             self.queue.join(waiter, now)
             if app_of(waiter) is not None:
                 self.queue.arrange(False, now, None)
-        if not self.limit.is_on and not self._account.is_sure(now):
-            self.limit.return_slowly(now)
         self.release(now, asking=waiter)
         if waiter in self.due.admitted:
             return now
@@ -87,22 +89,20 @@ class AheadLane(Lane):
         """The rest of each limit that is known, with the limit's name; never below zero."""
         return self._account.left(now)
 
-    def let_go(self, now: float) -> None:
-        """Send all calls that wait, without a slow start."""
-        while self.queue:
-            self._admit(next(iter(self.queue)), now, None)
-
     def return_slowly(self, now: float) -> None:
         """Begin the slow start again: with one call, whose answer says what is left."""
         self.limit.return_slowly(now)
         self.places.forget()
 
     def _release(self, now: float, asking: Waiter | None) -> None:
-        if self._account.is_sure(now):
+        before, self._held = self._held, self._account.holds(now)
+        if self._held == "known":
             free = _NEVER
         else:
-            if now >= self._reset_at:
+            if self._held != before or now >= self._reset_at or not self.limit.is_on:
                 self.return_slowly(now)
+                if not self._held:
+                    self.limit.set(_AT_ONCE, _NEVER)
             free = self.free(now)
         while self.queue and free >= 1:
             first = next(iter(self.queue))
@@ -239,9 +239,7 @@ class Ahead:
             (other, name), _ = self._known.popitem(last=False)
             if other in self._accounts:
                 self._accounts[other].drop(name)
-        if account.believes_none(now):
-            lane.let_go(now)
-        elif lane.queue:
+        if lane.queue:
             lane.release(now)
 
     def forget(self, whose: Whose, since: float, now: float, delay: float = 0.0) -> None:

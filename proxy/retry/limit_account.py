@@ -307,15 +307,22 @@ class Account:
         """
         return [name for name, each in self.reports.items() if each.is_assumed and each.order < order]
 
-    def is_sure(self, now: float) -> bool:
-        """Whether this process knows how every reported limit refills. If it does, calls that fit into the limits are
-        sent without waiting for each other's answers. A limit that was reported without its size is never known.
+    def holds(self, now: float) -> str:
+        """What holds calls: "known" if limits do of which this process knows how each refills, so that calls that fit
+        are sent without waiting for each other's answers; "unknown" if other limits do, or one may that was reported
+        without its size; "" if none does.
         """
-        known = all(
-            (each.rate or self._refills[each.reported.name].is_proven) and not each.is_tested
-            for each in self._in_force(now)
+        if any(
+            each.reported.limit is None and self.trust.is_believed(name, now) for name, each in self.reports.items()
+        ):
+            return "unknown"
+        in_force = self._in_force(now)
+        if not in_force:
+            return ""
+        is_known = all(
+            (each.rate or self._refills[each.reported.name].is_proven) and not each.is_tested for each in in_force
         )
-        return known and not any(each.reported.limit is None for each in self.reports.values())
+        return "known" if is_known else "unknown"
 
     def resets(self, at: float) -> bool:
         """Whether any of the reported limits is full again at the time `at` (give or take a rounding error)."""
@@ -331,10 +338,6 @@ class Account:
         self._refills.pop(name, None)
         self._late.discard(name)
         self.trust.forget(name)
-
-    def believes_none(self, now: float) -> bool:
-        """Whether there are reports, and none of them is believed."""
-        return bool(self.reports) and not any(self.trust.is_believed(name, now) for name in self.reports)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
         """The rest of each limit that is known, with the limit's name; never below zero."""

@@ -438,6 +438,23 @@ def test_what_grows_by_what_is_sent_holds_nobody_from_the_third_report_on() -> N
     assert ahead.wait(whose(), newcomer, 12) == 0 < ahead.wait(whose(), Call((2.0, 0.0, 0.0, 0.0)), 12)
 
 
+def test_if_a_limit_holds_no_call_any_more_those_that_wait_are_not_all_sent_at_once() -> None:
+    ahead = Ahead(Traffic())
+    notes = [note(ahead, now=0.1 * number) for number in range(8)]
+    heard(ahead, said(1), of=notes[0], at=0.8, since=0.7)
+    lane, calls = lane_of(ahead), [Call() for _ in range(40)]
+    for call in calls:
+        lane.ask(call, 1)
+    heard(ahead, said(2), of=notes[1], at=1.1, since=1.0)
+    heard(ahead, said(3), of=notes[2], at=1.2, since=1.1)
+    assert [call in lane.due for call in calls].count(True) == 10
+    for call in calls[:10]:
+        lane.sent(call, call, 1.2)
+    for call in calls[:10]:
+        lane.landed(call, 1.2, 1.5, True)
+    assert [call in lane.due for call in calls].count(True) == 20, "the others follow as answers come"
+
+
 def test_what_has_fallen_by_what_was_sent_is_believed_when_it_grows() -> None:
     """As a sliding window's does, parts of which come back while calls are sent."""
     ahead = Ahead(Traffic())
