@@ -150,7 +150,7 @@ IN_STRATEGY = {
 #: Their names for a policy's keys, and keys that stand one level deeper, with the key's path here.
 ELSEWHERE = {
     **{name: f"classify.{name}" for name in ("transient", "throttling", "unsafe_methods", "rules")},
-    **{name: f"pushback.{name}" for name in ("max_delay", "cooldown", "hold")},
+    **{name: f"pushback.{name}" for name in ("max_delay", "cooldown", "hold", "ahead")},
     **{name: f"strategy.{there}" for name, there in IN_STRATEGY.items()},
     **{name: f"strategy.{name}" for name in ("max_attempts", "backoff")},
     **dict.fromkeys(("retry", "retry_policy", "retry_strategy"), "strategy"),

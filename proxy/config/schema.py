@@ -81,7 +81,8 @@ LISTENER = section(
 
 _PRIORITY = Key(one_word("high", "normal", "low"), "normal", "which calls of a queue go first")
 _WEIGHT = Key(whole(1, 1000), 1, "its share beside other apps of its priority")
-APP = section("app", "How the calls of an app wait beside those of others.", weight=_WEIGHT, priority=_PRIORITY)
+_APP = section("app", "How the calls of an app wait beside those of others.", weight=_WEIGHT, priority=_PRIORITY)
+APP = replace(_APP, short=(("high|normal|low", "priority"), ("[0-9]+", "weight")))
 APP_FIELD = section(
     "app_field",
     "A request field that names the app; it is never forwarded.",

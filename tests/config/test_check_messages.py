@@ -67,6 +67,14 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
             "4:5: upstreams.a.unsafe_methods: unknown key (did you mean classify.unsafe_methods?)",
         ),
         (
+            f"{UPSTREAM}    ahead: on\n",
+            "4:5: upstreams.a.ahead: unknown key (did you mean pushback.ahead?)",
+        ),
+        (
+            "apps: {known: {web: high}}\n",
+            "1:21: apps.known.web: must be a mapping, not 'high' (did you mean {priority: high}?)",
+        ),
+        (
             f"{UPSTREAM}    pushback: {{spred: 10%}}\n",  # a key of earlier versions is no longer named
             "4:16: upstreams.a.pushback.spred: unknown key; choose from max_delay, cooldown, hold, ahead, of",
         ),
