@@ -308,9 +308,9 @@ class Account:
         return [name for name, each in self.reports.items() if each.is_assumed and each.order < order]
 
     def holds(self, now: float) -> str:
-        """What holds calls: "known" if limits do of which this process knows how each refills, so that calls that fit
-        are sent without waiting for each other's answers; "unknown" if other limits do, or one may that was reported
-        without its size; "" if none does.
+        """The kind of limits that hold calls: "known" if this process knows how each of them refills, so that calls
+        that fit are sent without waiting for each other's answers; "unknown" if it does not, or if one was reported
+        without its size; "" if no limit holds calls.
         """
         if any(
             each.reported.limit is None and self.trust.is_believed(name, now) for name, each in self.reports.items()
