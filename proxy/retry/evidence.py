@@ -121,6 +121,17 @@ class Evidence:
         recent = [number for number, _ in self._latest if number > oldest]
         return 1.0 if len(recent) < FEW else (len(recent) - 1) / max(1, recent[-1] - recent[0])
 
+    def latest_row(self, now: float) -> tuple[int, float]:
+        """The number of the latest attempts that were refused in a row, while there was no limit, and when the first of
+        them was.
+        """
+        row, since, number = 0, now, self.traffic.ended
+        for ended, at in reversed(self._latest):
+            if ended != number:
+                break
+            row, since, number = row + 1, at, number - 1
+        return row, since
+
     def refused_under_limit(self, now: float) -> None:
         """Note that the attempt which ended last was refused under a limit that has held no call so far: what fails
         under it counts for the usual share, since the limit has changed nothing.

@@ -426,7 +426,7 @@ class Lane:
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
         """An estimate of the seconds until the waiter is sent, if calls are held for at most `hold` seconds; 0 during
-        an outage, whose end can't be known.
+        an outage, whose end can't be known, and at first while all attempts are refused.
 
         The first in the queue is sent when the delay is over, each other one later, at the pace that the limit allows.
         If the upstream has served no call for 20 seconds or more, the last of them before the cooldown in force began,
@@ -441,6 +441,9 @@ class Lane:
         ahead = self.queue.ahead_of(waiter)
         if not ahead:
             return left
+        if self.limit.all_refused.is_on:  # its end can't be known; but if it has lasted, as long again is expected
+            lasted = now - self.limit.all_refused.since
+            return max(left, 2.0 * lasted if lasted >= _IN_VAIN else 0.0)
         wait = left + self.limit.wait_for(ahead, now, self.fleet.places(self.limit.returns))
         if wait > hold - (now - self.queue.calls.get(waiter, now)):
             wait = self.queue.turn_of(waiter, now + left, (wait - left) / ahead, hold) - now
@@ -559,7 +562,7 @@ class Lane:
         has_none = not self.places.taken and not self.places.before and self.fleet.places(self.limit.returns) < _NEVER
         if has_none and self.free(now) < 1:
             return _NEVER  # other machines have the places; this process is given its share later
-        if self.limit.pace.rate and self.free(now) >= 1:
+        if (self.limit.pace.rate or now < self.limit.pace.next_at) and self.free(now) >= 1:
             return max(self.limit.pace.next_at, math.nextafter(now, _NEVER))
         since = self.places.oldest(self.limit.begun, self.until)
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))

@@ -47,6 +47,7 @@ cdef class Limit:
     cdef public double _slow_most
     cdef public double _slow_since
     cdef public Trial _trial
+    cdef public object all_refused
 
     cpdef return_slowly(self, double now, bint cooldown=*)
     cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)

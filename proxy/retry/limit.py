@@ -17,12 +17,16 @@ before, and answers come as fast as usual, the limit ends, and no new one begins
 a minute. The same holds if answers stay as slow at half the number: other clients fill the upstream's queue then. Until
 that is known, the limit is not cut further, as long as most attempts are served. Clients that all return from the same
 outage must not conclude that from each other's queue: the first to do so would take the shares of the rest.
+
+Where every attempt is refused, without a delay, the limit sends one now and then until one is served
+(`proxy.retry.all_refused`).
 """
 
 from __future__ import annotations
 
 import math
 
+from proxy.retry.all_refused import AllRefused
 from proxy.retry.answer_times import MUCH_SLOWER, AnswerTimes
 from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
@@ -105,14 +109,15 @@ class SinceCut:
 class Limit:
     """The limit on the attempts of one lane. `most`: how many attempts may be under way at a time (only whole ones
     count), infinity while there is no limit; `threshold`: the number of places up to which each answer adds one.
-    `pace`: the spacing of sendings in time. Times are seconds on the callers' clock.
+    `pace`: the spacing of sendings in time; `all_refused`: the time in which nothing is served. Times are seconds on
+    the callers' clock.
     """
 
     __slots__ = (
         "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_latest",
         "_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
-        "begun", "evidence", "given_up_until", "grown", "held_at", "is_draining", "last_ratio", "most", "pace", "part",
-        "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
+        "all_refused", "begun", "evidence", "given_up_until", "grown", "held_at", "is_draining", "last_ratio", "most",
+        "pace", "part", "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -145,6 +150,7 @@ class Limit:
         self._ended_at = -_NEVER
         self._unbound = _UNBOUND  # for so many seconds no call has to be held before the limit is over
         self._trial = Trial()
+        self.all_refused = AllRefused()
 
     @property
     def is_on(self) -> bool:
@@ -238,6 +244,7 @@ class Limit:
     def end(self, now: float) -> None:
         """End the limit: the number of attempts under way is not bounded any more."""
         self.most, self.part, self._spaced = _NEVER, 1.0, 0.0
+        self.all_refused.is_on = False
         self.pace.end()
         self._ended_at = now
         self._trial.end()
@@ -249,6 +256,8 @@ class Limit:
         """Whether the limit has held no call for a while and is used by less than half, so that it may end. `in_use`:
         its places in use.
         """
+        if self.all_refused.is_known(now):
+            return False
         if self.is_draining:
             return self.evidence.by_chance is None or not self.evidence.by_chance.paces(now)
         quiet = self._unbound * (_PACED if self.pace.rate else 1.0)
@@ -302,6 +311,9 @@ class Limit:
         answer as a multiple of its route's usual time, 0 if that is not known.
         """
         self._trial.count(ratio, sent, self.begun, refused=False)
+        if self.all_refused.served(sent):
+            self._end_all_refused(now)
+            return
         if sent < self._cut_at or self.is_draining:
             return
         if self.evidence.throughput is not None:
@@ -402,9 +414,11 @@ class Limit:
         self._answers.refused(now)
         if self.is_draining:
             return
+        self._trial.count(_NEVER, sent, self.begun, refused=True, silent=silent, late=not quick)
+        if not silent and sent >= self.begun and self._are_all_refused(sent, under_way, now):
+            return
         if self.held_at == self.begun:
             self.evidence.refused_under_limit(now)
-        self._trial.count(_NEVER, sent, self.begun, refused=True, silent=silent, late=not quick)
         if silent:
             self._answers.given_up(now - sent, least=SLOW)
         if not self._trial.is_on and not self.returns and not silent:
@@ -431,6 +445,31 @@ class Limit:
         self.most = self.threshold = max(self._least() if quick else 1.0, self.most / 2)
         self._cut(now)
 
+    def _are_all_refused(self, sent: float, under_way: int, now: float) -> bool:
+        """Whether all attempts are refused, now that one sent at `sent` was, while `under_way` attempts were under way.
+        If so, the next is sent after a while.
+        """
+        all_refused, most, threshold = self.all_refused, self.most, self.threshold
+        was_on = all_refused.is_on
+        if not all_refused.refused(sent, self.evidence.share(), under_way <= 1, now):
+            return False
+        if not was_on:
+            all_refused.most, all_refused.threshold = most, threshold
+        self.most = self.threshold = 1.0
+        self.pace.next_at = now + all_refused.gap
+        return True
+
+    def _end_all_refused(self, now: float) -> None:
+        """Go on after an attempt was served. If all were refused for so short a time that it may have been chance, the
+        limit is what it was before.
+        """
+        if self.all_refused.lasted(now):
+            self.return_slowly(now, cooldown=False)
+        else:
+            self.most, self.threshold = self.all_refused.most, self.all_refused.threshold
+            self.pace.next_at = now
+            self._trial.restart(now)  # so few attempts were sent that the limit had no part in it
+
     def begin_at_half(self, under_way: int, now: float) -> None:
         """Begin a limit of half of the attempts that are under way, and its trial, which compares with the pace and the
         share of refusals by which the limit was found to be needed.
@@ -439,6 +478,8 @@ class Limit:
         self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
         self._trial.begin(pace, share, now)
         self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
+        row, since = self.evidence.latest_row(now)
+        self.all_refused.begin(row, since, share < 1.0, self.evidence.traffic.answered_at)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt sent at `sent` was refused by an answer that names a delay; the caller then calls

@@ -76,6 +76,30 @@ policy: {dialects: [http, openai], rate: {kind: rate, rate: 5000/s, burst: 9000,
     assert settled.latency["p50"] < 1
 
 
+def test_requests_that_take_a_while_to_arrive_come_bunched(tmp_path: Path) -> None:
+    """Calls come evenly, 20 ms apart but for the first two, which come at once, and a limit without a queue takes one
+    in 18 ms: it refuses one of those two alone, but many if each takes 4 ms to arrive on average.
+    """
+    text = """\
+duration: 20s
+sidecars: 1
+calls: 50/s
+arrivals: steady
+upstream: {latency: 5ms, capacity: 55/s, queue: 0s, overload: 503TRANSIT}
+"""
+
+    def refused(transit: str) -> int:
+        found = scenario(tmp_path, text.replace("TRANSIT", transit))
+        ledger = Ledger()
+        none = next(each for each in columns(None, found, {})[0] if each.name == "none")
+        play(found, none, ledger=ledger)
+        return len(ledger.took) - sum(ledger.took)
+
+    assert refused("") == 1
+    assert refused(", transit: 4ms") > 100
+    assert refused(", transit: 4ms") == refused(", transit: 4ms")
+
+
 def test_requests_of_one_moment_arrive_in_any_order_if_the_scenario_says_so(tmp_path: Path) -> None:
     """Of a quota that is used up, others are served then."""
     text = """\

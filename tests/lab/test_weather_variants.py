@@ -63,6 +63,26 @@ outages: [{at: 0s, lasts: 2m, share: 20%, kinds: 503, retry_after: 1s}]
 """,
         {1, 3},
     ),
+    "six seconds of 429 on all calls, no delay named": (
+        """
+duration: 80s
+sidecars: 2
+calls: 20/s
+upstream: {latency: 50ms}
+outages: [{at: 30s, lasts: 6s, kinds: 429}]
+""",
+        {1, 3, 6},
+    ),
+    "ninety seconds of 429 on all calls, no delay named": (
+        """
+duration: 160s
+sidecars: 1
+calls: 20/s
+upstream: {latency: 50ms}
+outages: [{at: 30s, lasts: 90s, kinds: 429}]
+""",
+        {1, 2, 3, 4, 6},
+    ),
     "slower for good after a restart": (
         """
 duration: 3m

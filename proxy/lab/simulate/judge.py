@@ -60,32 +60,49 @@ def result(scenario: Scenario, column: Column) -> Result:
     return Result(made, ledger, middle, last)
 
 
-def trial(scenario: Scenario) -> Judge:
+@dataclass(frozen=True, slots=True)
+class Yardsticks:
+    """What no change to the defaults' holding of calls alters: the result without retries (`none`), and what the best
+    scheduler would serve (`best`).
+    """
+
+    none: Result
+    best: Possible
+
+
+def yardsticks(scenario: Scenario) -> Yardsticks:
+    """Play this scenario without retries and with the best scheduler."""
+    scenario, found = _columns(scenario)
+    none = next(each for each in found if each.name == "none")
+    return Yardsticks(result(scenario, none), possible(scenario, terms(found[0]), arrivals(scenario)))
+
+
+def trial(scenario: Scenario, measured: Yardsticks | None = None) -> Judge:
     """Play this scenario with the defaults, without retries (`none`) and with the best scheduler, and return the judge,
     which has their figures and gives the verdicts. The defaults are those without a configuration file; the scenario's
-    `policy` sets only what belongs to its app, such as its credentials.
+    `policy` sets only what belongs to its app, such as its credentials. `measured`: the yardsticks of this scenario, if
+    they are known.
     """
-    scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
-    found, problems = columns(None, scenario, {})
-    if problems:
-        raise ValueError("\n".join(map(str, problems)))
+    known = yardsticks(scenario) if measured is None else measured
+    scenario, found = _columns(scenario)
     ours = found[0]
-    none, bare = next(each for each in found if each.name == "none"), without_holding(ours)
+    bare = without_holding(ours)
     played = result(scenario, ours)
     timeouts = ours.policy.timeouts
     is_bounded = (timeouts.attempt, timeouts.first_byte) != (None, None)
     unheld = None
     if _holding_should_cost_nothing(scenario, is_bounded):
         unheld = played if bare is ours else result(scenario, bare)
-    return Judge(
-        scenario,
-        played,
-        result(scenario, none),
-        unheld,
-        possible(scenario, terms(ours), arrivals(scenario)),
-        ours.policy.pushback.hold,
-        is_bounded,
-    )
+    return Judge(scenario, played, known.none, unheld, known.best, ours.policy.pushback.hold, is_bounded)
+
+
+def _columns(scenario: Scenario) -> tuple[Scenario, list[Column]]:
+    """The scenario as it is judged, and its columns, of which the first is that of the defaults."""
+    scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
+    found, problems = columns(None, scenario, {})
+    if problems:
+        raise ValueError("\n".join(map(str, problems)))
+    return scenario, found
 
 
 @dataclass(frozen=True, slots=True)

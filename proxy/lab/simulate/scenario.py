@@ -68,6 +68,7 @@ UPSTREAM = Section(
             "sent",
             "whether requests arrive as they are sent, or those of one moment in any order",
         ),
+        "transit": Key(duration, 0, "the mean time that a request takes to arrive; each one's is drawn (exponential)"),
         "capacity": Key(_CAPACITY, "off", "requests a second; those above queue up"),
         "queue": Key(
             duration, "1s", "how long a request may stand in the queue; it is refused where it would be longer"

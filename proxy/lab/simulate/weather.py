@@ -141,6 +141,7 @@ class Scenario:
     failing: float
     breaking: float = 0.0
     order: str = "sent"
+    transit: float = 0.0
     capacity: float | None
     queue: float
     overload: Kind

@@ -47,7 +47,7 @@ class World:
         self._scenario = scenario
         self._rng = random.Random(seed)  # noqa: S311, TID251 - a driver: it plays the world's part
         order = random.Random(f"{seed}/order")  # noqa: S311, TID251 - the same
-        self._order = order if scenario.order == "random" else None
+        self._order = order if scenario.order == "random" or scenario.transit else None
         self._deaf = deaf
         self._free_at = [0.0] * scenario.endpoints
         self._limits: dict[int, RequestLimit] = {}  # of each key
@@ -58,10 +58,13 @@ class World:
         self._replies: dict[tuple[int, int], Reply] = {}
 
     def transit(self) -> float:
-        """The seconds that a request takes to arrive: none, or where requests arrive in any order up to a millisecond,
-        at random.
+        """The seconds that a request takes to arrive: none; or drawn about the scenario's mean, so that requests arrive
+        bunched; or up to a millisecond, where requests of one moment arrive in any order.
         """
-        return 0.0 if self._order is None else _TRANSIT * self._order.random()
+        if self._order is None:
+            return 0.0
+        mean = self._scenario.transit
+        return self._order.expovariate(1.0 / mean) if mean else _TRANSIT * self._order.random()
 
     def fate(self, now: float, key: int, endpoint: int, size: int = 1, route: int = 0) -> Sending:
         """The answer or fault that a request of this route gets which is sent `now` to this endpoint; it counts with

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from proxy.retry.all_refused import AllRefused
 from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane, retime_all
 from proxy.retry.limit import Limit, SinceCut
@@ -45,9 +46,10 @@ SHARED: Names = {
     Limit: (
         *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_latest"),
         *("_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
-        *("begun", "given_up_until", "held_at", "is_draining", "last_ratio", "most", "pace", "returns", "round_trip"),
-        *("threshold", "timed_out_at", "was_chance"),
+        *("all_refused", "begun", "given_up_until", "held_at", "is_draining", "last_ratio", "most", "pace", "returns"),
+        *("round_trip", "threshold", "timed_out_at", "was_chance"),
     ),
+    AllRefused: ("_at", "_row", "_serves", "gap", "is_on", "most", "since", "threshold"),
     AnswerTimes: (
         *("_at", "_count", "_given_up", "_last_gap", "_quicker", "_quicker_slowest", "_slower", "_usual", "gap"),
         *("gap_long", "missing_at"),
@@ -324,7 +326,8 @@ class SharedLane(Lane):
         due = self.until
         if now >= due:
             due = now + POLL  # another worker may change it at any time
-            if self.outage.is_on or (self.limit.pace.rate and self.free(now) >= 1):  # else it waits for a place
+            is_spaced = self.limit.pace.rate or now < self.limit.pace.next_at
+            if self.outage.is_on or (is_spaced and self.free(now) >= 1):  # else it waits for a place
                 due = min(due, super()._next(now))
         order = self.queue.order if self.fleet.link is None else None
         return due if order is None else order.next_look(now, due)
