@@ -35,7 +35,7 @@ LARGE: dict[str, tuple[int, int]] = {
     "Attempt": (22, 22),
     "Connection": (31, 28),
     "Driver": (37, 24),
-    "Limit": (30, 30),
+    "Limit": (30, 29),
     "Plan": (13, 25),
     "Registry": (36, 24),
     "Request2": (12, 26),

@@ -9,6 +9,8 @@ cdef double _NEVER
 
 
 cdef class SinceCut:
+    cdef public double fastest
+    cdef public long latest
     cdef public long sent
     cdef public long served
     cdef public long refused
@@ -32,8 +34,6 @@ cdef class Limit:
     cdef public double threshold
     cdef public double begun
     cdef public double _cut_at
-    cdef public double _fastest
-    cdef public long _latest
     cdef public SinceCut _since_cut
     cdef public object _answers
     cdef public double _spaced

@@ -94,16 +94,19 @@ _FIRST = 1.5
 
 
 class SinceCut:
-    """The attempts that were sent since the limit was last cut: how many were sent, served and refused."""
+    """The attempts that were sent since the limit was last cut: how many were sent, served and refused. `fastest`: the
+    least multiple of the usual time, of the `latest` answers since it was looked at.
+    """
 
-    __slots__ = ("refused", "sent", "served")
+    __slots__ = ("fastest", "latest", "refused", "sent", "served")
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
         """Set all counts to zero, because the limit is cut."""
-        self.sent = self.served = self.refused = 0
+        self.sent = self.served = self.refused = self.latest = 0
+        self.fastest = _NEVER
 
 
 class Limit:
@@ -114,8 +117,8 @@ class Limit:
     """
 
     __slots__ = (
-        "_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_latest",
-        "_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
+        "_answers", "_base", "_cut_at", "_ended_at", "_given_up_for", "_quick_at",
+        "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound",
         "all_refused", "begun", "evidence", "given_up_until", "grown", "held_at", "is_draining", "last_ratio", "most",
         "pace", "part", "returns", "round_trip", "threshold", "timed_out_at", "was_chance",
     )  # fmt: skip
@@ -133,8 +136,6 @@ class Limit:
         self.threshold = _NEVER
         self.begun = -_NEVER  # when the limit began
         self._cut_at = -_NEVER  # attempts that were sent before say nothing about the limit in force
-        self._fastest = _NEVER  # the least multiple of the usual time, of the `_latest` answers since it was looked at
-        self._latest = 0
         self._answers = AnswerTimes()
         self._since_cut = SinceCut()
         self.given_up_until = -_NEVER  # until then refusals are taken for chance
@@ -296,7 +297,6 @@ class Limit:
 
     def _cut(self, now: float) -> None:
         self._cut_at = now
-        self._fastest, self._latest = _NEVER, 0
         self._since_cut.clear()
 
     # -- how attempts end -------------------------------------------------------------------------------------------
@@ -322,16 +322,16 @@ class Limit:
         self._answers.came(trip, ratio, now)
         self.round_trip += _NEWEST * (trip - self.round_trip) if self.round_trip else trip
         self._since_cut.served += 1
-        self._latest += 1
-        self._fastest = min(self._fastest, ratio)
+        self._since_cut.latest += 1
+        self._since_cut.fastest = min(self._since_cut.fastest, ratio)
         usual = self._answers.usual_for_now(ratio, self._base)
         if usual < self._base:
             self._base, self._slow_most = usual, 0.0
         if self._spaced:
             self._respace(now, ratio)
             return
-        if self._latest >= _FASTEST_OF:
-            fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
+        if self._since_cut.latest >= _FASTEST_OF:
+            fastest, self._since_cut.fastest, self._since_cut.latest = self._since_cut.fastest, _NEVER, 0
             if self._is_slow(fastest, now) and not self._trial.is_careful:
                 if self.most <= 1.0 and fastest > MUCH_SLOWER * self._base and self._times_out(now):
                     self._space()
@@ -349,8 +349,8 @@ class Limit:
         """Space sendings more or less after an answer that took `ratio` times the usual time, while even one place is
         too much: the slower answers come, the fewer attempts are sent (Kumar et al., Swift, 2020, section 3.1).
         """
-        if self._latest >= _FASTEST_OF_SPACED:
-            fastest, self._fastest, self._latest = self._fastest, _NEVER, 0
+        if self._since_cut.latest >= _FASTEST_OF_SPACED:
+            fastest, self._since_cut.fastest, self._since_cut.latest = self._since_cut.fastest, _NEVER, 0
             self._is_slow(fastest, now)
         slower = ratio / self._base
         pace, most, expected = self.pace.rate, self._answers.much_slower, self._answers.expected(slower)
@@ -500,7 +500,7 @@ class Limit:
         """Whether the attempts that were served lately were answered about as fast as usual, so that no requests queue
         in the upstream; also True if none was served.
         """
-        return self._fastest == _NEVER or self._fastest <= FAST * self._base
+        return self._since_cut.fastest == _NEVER or self._since_cut.fastest <= FAST * self._base
 
     def judge(self, now: float) -> bool:
         """End the limit if its trial shows that attempts fail by chance, not for want of capacity. Returns whether it

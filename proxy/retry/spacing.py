@@ -183,7 +183,7 @@ class Spacing:
         self._count(waiting, now)
         is_in_turn = not waiting and now - self.next_at <= _AT_ONCE / self.rate
         self._in_turn = self._in_turn + 1 if is_in_turn else 0
-        presses = wait > _PRESSURE or self._in_turn >= _IN_TURN
+        presses = wait > _PRESSURE or (self._in_turn >= _IN_TURN and self._stays > 0.0)  # a guess is for a trial
         if not self._is_told and presses and not (now < self._steady_until and self._is_enough(waiting)):
             stays = self._used < self._stays and self._sure > 1.0
             self._grow((1.0 if stays else 1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)

@@ -44,8 +44,8 @@ _NEVER = float("inf")
 #: are each worker's own. A test compares this with the attributes that these classes have.
 SHARED: Names = {
     Limit: (
-        *("_answers", "_base", "_cut_at", "_ended_at", "_fastest", "_given_up_for", "_latest"),
-        *("_quick_at", "_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
+        *("_answers", "_base", "_cut_at", "_ended_at", "_given_up_for", "_quick_at"),
+        *("_since_cut", "_slow", "_slow_most", "_slow_since", "_spaced", "_trial", "_unbound"),
         *("all_refused", "begun", "given_up_until", "held_at", "is_draining", "last_ratio", "most", "pace", "returns"),
         *("round_trip", "threshold", "timed_out_at", "was_chance"),
     ),
@@ -59,7 +59,7 @@ SHARED: Names = {
         *("_is_told", "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
         "sendings",
     ),
-    SinceCut: ("refused", "sent", "served"),
+    SinceCut: ("fastest", "latest", "refused", "sent", "served"),
     Trial: ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
     Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way"),
     Outage: (
