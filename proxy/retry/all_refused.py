@@ -2,7 +2,7 @@
 
 Contract, section 14: a limit is given up where as many attempts fail at half the load, since that was not load. But
 where nothing at all is served, that is no chance either. Giving the limit up, or sending as many attempts as places
-allow, serves nobody: a refusal comes within milliseconds, and calls spend their attempts one after another. So the
+allow, serves no call: a refusal comes within milliseconds, and calls spend their attempts one after another. So the
 limit then sends one attempt at a time, after 100 ms at first, and after up to a second later, as the probes of an
 outage are sent (`proxy.retry.outage`). As soon as one is served, the held calls return as they do from an outage.
 """
