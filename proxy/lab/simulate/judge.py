@@ -62,8 +62,8 @@ def result(scenario: Scenario, column: Column) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Yardsticks:
-    """What no change to the defaults' holding of calls alters: the result without retries (`none`), and what the best
-    scheduler would serve (`best`).
+    """The results that stay the same however the defaults hold calls: the result without retries (`none`), and what the
+    best scheduler would serve (`best`).
     """
 
     none: Result
