@@ -13,6 +13,7 @@ from proxy.retry.actions import Action, Finish, Launch, WakeAt
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Pushback, Verdict
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
+from proxy.retry.waiting_room import WaitingRoom
 
 FAILURE = Failure(1, Verdict(Class.TRANSIENT, "transient: 503"), NO_PUSHBACK, status=503)
 
@@ -94,3 +95,13 @@ def test_a_delay_of_the_first_attempt_is_waited_for_unless_it_ends_after_the_dea
     assert [*book.call.start(0.0)] == then
     if total != 2.0:
         assert book.call.woke(5.0) == (Launch(1),)
+
+
+def test_a_delay_of_the_first_attempt_takes_a_place_in_the_waiting_room() -> None:
+    own = Strategy("own:Own", "own:Own", 1, Backoff(0, 0), custom=Own(Token(5.0)))
+    room = WaitingRoom(1)
+    first, second = (Playbook(Policy("u", "", own, None), room=room).call for _ in range(2))
+    assert first.start(0.0) == (WakeAt(5.0),)
+    assert [*second.start(0.0)] == [ANY, Finish(Outcome.OVERLOADED)]
+    assert first.woke(5.0) == (Launch(1),)
+    assert room.waiting == 0
