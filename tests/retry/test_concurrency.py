@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.retry.actions import Launch
 from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.facts import Request
+from proxy.retry.environment import Env
+from proxy.retry.facts import MappingFields, Request
+from proxy.retry.machine import Call
 from proxy.retry.payment import Payment
-from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
+from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.token_bucket import REJECTED
 from proxy.retry.waiting_room import WaitingRoom
@@ -194,3 +199,18 @@ def test_no_place_is_lost_or_given_twice_and_nobody_overtakes(
         assert (places.in_use, list(places.queue)) == (len(inside), line)
         if line and len(inside) < places.most:
             assert line[0].served_at, "who is first is told of a place that is free"
+
+
+@pytest.mark.parametrize(("total", "rings"), [(None, 10.0), (20.0, 10.0), (2.0, 2.0)])
+def test_an_alarm_that_a_gate_moves_rings_at_the_deadline_at_the_latest(total: float | None, rings: float) -> None:
+    moved: list[float] = []
+    rules = policy(1, timeouts=Timeouts(total=total))
+    request, registry = Request("GET", "u.test", "/", MappingFields([])), Registry()
+    scope, env = registry.scope(rules, request), Env(Random(1), 0.0, WaitingRoom())
+    first, held = Call(request, rules, scope, env), Call(request, rules, scope, env, moved.append)
+    assert first.start(0.0) == (Launch(1),)
+    held.start(0.0)
+    admission = held.so_far.next_attempt.admission
+    assert admission is not None
+    admission.retime(10.0)
+    assert moved == [rings]
