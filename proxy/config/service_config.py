@@ -26,6 +26,11 @@ from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS
 _TOP_NO_EFFECT = ("loadBalancingPolicy", "loadBalancingConfig", "healthCheckConfig")
 _TOP = ("methodConfig", "retryThrottling", *_TOP_NO_EFFECT)
 _NO_EFFECT = ("maxRequestMessageBytes", "maxResponseMessageBytes")
+#: The warning about waitForReady, by its value: no client's channel waits here until its upstream is ready.
+_WAITS = {
+    True: "has no effect here: limits and outages hold calls without it, too",
+    False: "only has the effect that no limit and no outage holds these calls",
+}
 _METHOD = ("name", "timeout", "retryPolicy", "hedgingPolicy", "waitForReady", *_NO_EFFECT)
 _PUBLISHED = ("initialBackoff", "maxBackoff", "backoffMultiplier")
 _RETRY = ("maxAttempts", *_PUBLISHED, "retryableStatusCodes", "perAttemptRecvTimeout")
@@ -227,6 +232,8 @@ def _method(section: _Object, throttling: Map | None, found: dict[str | None, Me
             timed = "attempt" in timeouts
     layer = _layer(strategy, throttling)
     waits = section.field("waitForReady", _as_bool, required=False)
+    if waits is not None:
+        section.problems.warn(section.at("waitForReady"), section.path_of("waitForReady"), _WAITS[waits])
     if waits is False:
         _put(layer, "outage", "fail", section.at("waitForReady"))
     if timeouts:

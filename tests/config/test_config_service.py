@@ -140,6 +140,18 @@ def test_a_method_that_does_not_wait_for_ready_is_not_held(tmp_path: Path, waits
     assert (found.outage, found.limit is not None) == (("hold", True) if held else ("fail", False))
 
 
+@pytest.mark.parametrize(
+    ("waits", "says"),
+    [
+        (True, "has no effect here: limits and outages hold calls without it, too"),
+        (False, "only has the effect that no limit and no outage holds these calls"),
+    ],
+)
+def test_waiting_for_ready_is_warned_about(tmp_path: Path, waits: bool, says: str) -> None:
+    result = read(tmp_path, method(retryPolicy=RETRY, waitForReady=waits))
+    assert lines(tmp_path, result, "warning") == [f"sc.json:19:20: methodConfig[0].waitForReady: warning: {says}"]
+
+
 def test_waiting_for_ready_is_true_or_false(tmp_path: Path) -> None:
     result = read(tmp_path, method(retryPolicy=RETRY, waitForReady="no"))
     assert lines(tmp_path, result) == ["sc.json:19:20: methodConfig[0].waitForReady: must be true or false, not 'no'"]
