@@ -51,7 +51,7 @@ class PolicyAdvice:
 
     def on(self, policy: Policy) -> Iterator[tuple[KeyPath, str, Severity]]:
         """All advice about this policy, each with its severity."""
-        notes = (self._drains, self._fleet, self._client)
+        notes = (self._drains, self._fleet)
         for advice in (
             self._timeouts,
             self._hedging,
@@ -244,7 +244,8 @@ class PolicyAdvice:
         if more:
             most = max((each.repeats for each in more if each.repeats is not None), key=lambda each: each.attempts)
             client = most.client.partition(",")[0]
-            message = f"makes {made} attempts, and {client} makes {most.attempts}: set max_attempts: {most.attempts}"
+            ours = "1 attempt" if made == 1 else f"{made} attempts"
+            message = f"makes {ours}, and {client} makes {most.attempts}: set max_attempts: {most.attempts}"
             yield ("strategy",), message
 
     def _max_delay(self, policy: Policy) -> _Said:

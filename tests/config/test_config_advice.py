@@ -355,6 +355,30 @@ def test_warnings(name: str, tmp_path: Path) -> None:
     assert lines(tmp_path, result, "warning") == [f"redrive.yaml:{line}" for line in expected]
 
 
+@pytest.mark.parametrize(
+    ("pack", "attempts", "says"),
+    [
+        ("openai", 2, "makes 2 attempts, and openai-python"),
+        ("anthropic", 1, "makes 1 attempt, and anthropic-sdk-python"),
+        ("azure", 3, "makes 3 attempts, and azure-core"),
+        ("openai", 3, None),
+        ("azure", 4, None),
+        ("github", 1, None),
+    ],
+)
+def test_fewer_attempts_than_the_providers_client_makes(
+    tmp_path: Path, pack: str, attempts: int, says: str | None
+) -> None:
+    text = A + f"    dialects: [http, {pack}]\n    strategy: {{kind: standard, max_attempts: {attempts}}}\n"
+    said = lines(tmp_path, loaded(tmp_path, text), "warning")
+    if says is None:
+        assert said == []
+    else:
+        (line,) = said
+        assert line.startswith(f"redrive.yaml:5:15: upstreams.a.strategy: warning: {says}")
+        assert line.endswith(f"set max_attempts: {4 if pack == 'azure' else 3}")
+
+
 def test_what_is_inherited_is_told_once(tmp_path: Path) -> None:
     text = "defaults: {strategy: hedging}\nupstreams:\n  a: {url: http://x}\n  b: {url: http://y}\n"
     assert len(lines(tmp_path, loaded(tmp_path, text), "warning")) == 1
