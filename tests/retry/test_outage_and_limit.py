@@ -91,3 +91,22 @@ def test_a_call_that_a_cooldown_holds_is_not_the_probe_of_an_outage() -> None:
     assert governor.ask(cooled, cooled.caller, 1.2) == (16.0, "cooldown")
     assert governor.first.outage.probe is None
     assert governor.ask(other, other.caller, 1.3) == (1.3, "")
+
+
+def test_a_probe_after_a_call_was_held_in_vain_turns_away_while_others_wait() -> None:
+    """Such a probe is not sent again at once, though it found no connection: the calls that wait are next."""
+    governor = Governor()
+    first, other = Held(governor, "/first"), Held(governor, "/other")
+    governor.traffic.answered_at = governor.first.outage.answered_at = 0.9
+    governor.first.begin_outage(1.0, 0.9, 2, 0.9)
+    governor.lanes.look((governor.first,), 1.0)
+    assert governor.ask(first, first.caller, 1.0) == (1.0, "")
+    probe = object()
+    governor.sent(first, probe, 1.0)
+    assert governor.is_probe(probe)
+    assert governor.ask(other, other.caller, 1.05)[1] == "outage"
+    assert not governor.turns_away(probe, 1.1)
+    governor.first.outage.held_in_vain()
+    assert governor.turns_away(probe, 1.1)
+    governor.leave(other, 1.1)
+    assert not governor.turns_away(probe, 1.1), "no other call waits"
