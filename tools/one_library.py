@@ -153,6 +153,7 @@ class BuildLibrary(build_ext):
 
     def _link(self, ext: Extension, objects: list[str], library: Path, flags: list[str]) -> None:
         """Link the library out of its objects."""
+        library.unlink(missing_ok=True)  # setuptools would keep it if only the order has changed
         self.compiler.link_shared_object(
             objects,
             str(library),

@@ -1,0 +1,107 @@
+"""Write tools/order.ld, which says in what order the linker puts the functions of compiled modules: first those that
+calls run, then those that the start runs, then the others.
+
+Usage: python tools/order.py START CALLS
+
+Both arguments are outputs of `valgrind --tool=callgrind` of `redrive run`: of a start with one call, and of a start
+with the loads of `bench/run.py`. valgrind knows the names of functions only in the section `.text`, so the library has
+to be linked without an order for that: leave `SECTIONS { } INSERT AFTER .text;` alone in tools/order.ld, and run
+`make core`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from textwrap import wrap
+
+ORDER = Path(__file__).with_name("order.ld")
+
+_TEXT = """\
+/* The order of the functions in the library of all compiled modules (tools/one_library.py), written by tools/order.py:
+   what runs together stands together. The kernel maps 64 KiB around each page that is run, so that a process held
+   nearly all of the library while functions stood in the order of their modules (docs/decisions/0006-memory.md). GNU ld
+   puts this behind the sections of its own script, which takes what is not listed here. A name that is gone, or a new
+   one that is missing, costs some KiB. */
+SECTIONS
+{
+  .text.calls :
+  {
+@calls@
+    /* What the collection of garbage asks of each class, too. */
+    *(.text.__pyx_tp_*)
+  }
+  .text.start :
+  {
+@start@
+  }
+  .text.seldom :
+  {
+    /* Cython's helpers, of which each module has its own, errors, and what only Python asks compiled code for. */
+    *(.text.__Pyx_*)
+    *(.text.unlikely.*)
+    *(.text.__pyx_setprop_* .text.__pyx_getprop_*)
+    *(.text.*_reduce_cython__ .text.*_setstate_cython__ .text.*___pyx_unpickle_*)
+    *(.text.__pyx_pw_*)
+  }
+}
+INSERT AFTER .text;
+"""
+
+#: The number that Cython puts before the name of a function that Python calls: another one if a method is added.
+_ORDINAL = re.compile(r"(.*_)\d+([a-z_]\w*)")
+_NAMED = re.compile(r"c?(fn|ob)=\((\d+)\)(?: (.*))?")
+#: The most characters of names in a line of the script.
+_WIDTH = 112
+
+
+def functions_run(profile: Path) -> set[str]:
+    """The names of the functions of the library of compiled modules that ran, in an output of callgrind. It gives each
+    name once, with a number that stands for it from then on.
+    """
+    names: dict[tuple[str, str], str] = {}
+    found, in_library = set(), False
+    with profile.open() as lines:
+        for line in lines:
+            named = _NAMED.match(line)
+            if named is None:
+                continue
+            kind, number, name = named.groups()
+            if name is not None:
+                names[kind, number] = name
+            if line.startswith("ob="):
+                in_library = "/_core." in names[kind, number]
+            elif line.startswith("fn=") and in_library:
+                found.add(names[kind, number].partition("'")[0])  # 'N: the depth of a recursion
+    return {name for name in found if name.partition(".")[0].isidentifier()}  # else an address
+
+
+def patterns(name: str) -> list[str]:
+    """The sections that a function may be in, as the linker's script names them. The compiler takes much of what begins
+    a module, and of Cython's helpers, for unlikely to run.
+    """
+    base, _, variant = name.partition(".")
+    if base.startswith(("__pyx_pw_", "__pyx_pf_", "__pyx_gb_")):
+        base = _ORDINAL.sub(r"\1*\2", base)
+    if variant:
+        base += ".*"
+    is_ours = base.startswith("__pyx_") and not base.startswith("__pyx_pymod_")
+    return [f".text.{base}"] if is_ours else [f".text.{base}", f".text.unlikely.{base}"]
+
+
+def listed(names: Iterable[str]) -> str:
+    """The lines of a list of functions in the linker's script."""
+    text = " ".join(sorted({each for name in names for each in patterns(name)}))
+    return "\n".join(f"    *({line})" for line in wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def main() -> None:
+    """Write the order."""
+    start, calls = (functions_run(Path(each)) for each in sys.argv[1:])
+    ORDER.write_text(_TEXT.replace("@calls@", listed(calls - start)).replace("@start@", listed(start)))
+
+
+if __name__ == "__main__":
+    main()
