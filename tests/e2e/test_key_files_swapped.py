@@ -78,7 +78,7 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(
 
             async def app(method: str) -> None:
                 # each app has connections of its own, which several workers accept
-                async with httpx.AsyncClient(http1=not http2, http2=http2) as client:
+                async with httpx.AsyncClient(http1=not http2, http2=http2, timeout=60) as client:
                     while not stop.is_set():
                         got = await client.request(method, f"{redrive.url}/api/x", content=b"{}")
                         statuses.append(got.status_code)
