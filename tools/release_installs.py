@@ -37,7 +37,8 @@ def run(*command: object, **more: object) -> str:
     """A command that must succeed; what it printed."""
     done = subprocess.run([str(each) for each in command], stdout=subprocess.PIPE, text=True, check=False, **more)  # type: ignore[call-overload]
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))} failed ({done.returncode})\n{done.stdout}")
+        said = f"{done.stdout}{done.stderr or ''}"  # standard error too, where it was kept from the terminal
+        sys.exit(f"{' '.join(map(str, command))} failed ({done.returncode})\n{said}")
     return str(done.stdout)
 
 
@@ -115,7 +116,7 @@ class Installs:
         interpreter, wheel = self._wheel
         home = self._folder / "pipx"
         told = {"PIPX_HOME": str(home), "PIPX_BIN_DIR": str(home / "bin"), "PIPX_MAN_DIR": str(home / "man")}
-        quiet = {"env": {**self._environment, **told}, "stderr": subprocess.DEVNULL}
+        quiet = {"env": {**self._environment, **told}, "stderr": subprocess.PIPE}
         run(tool, "install", "--python", interpreter, wheel, **quiet)
         assert self._core(home / "bin") == "compiled"
         run(tool, "uninstall", "redrive", **quiet)
@@ -138,7 +139,7 @@ class Installs:
         """A wheel, made of the source distribution."""
         environment = self._environment if compiled else {**self._environment, **NO_COMPILER}
         build = ("-m", "pip", "wheel", "-q", "--no-deps", "--no-cache-dir", "-w", folder)
-        run(interpreter, *build, self._sdist, env=environment, stderr=subprocess.DEVNULL)
+        run(interpreter, *build, self._sdist, env=environment, stderr=subprocess.PIPE)
         (wheel,) = folder.glob("*.whl")
         self._look_into_wheel(wheel, compiled=compiled)
         return wheel
@@ -148,7 +149,7 @@ class Installs:
         run(interpreter, "-m", "venv", folder)
         commands = folder / "bin"
         install = (commands / "pip", "install", "-q", f"{wheel}{extras}")
-        run(*install, env=self._environment, stderr=subprocess.DEVNULL)
+        run(*install, env=self._environment, stderr=subprocess.PIPE)
         found = {
             canonicalize_name(each["name"]): each["version"]
             for each in json.loads(run(commands / "pip", "list", "--format", "json", env=self._environment))
@@ -177,7 +178,7 @@ class Installs:
         redrive = commands / "redrive"
 
         def ask(*arguments: str) -> str:
-            return run(redrive, *arguments, cwd=empty, env=environment, stderr=subprocess.DEVNULL)
+            return run(redrive, *arguments, cwd=empty, env=environment, stderr=subprocess.PIPE)
 
         assert "the defaults: fine" in ask("check")
         assert json.loads(ask("schema")) == json.loads((ROOT / "config/redrive.schema.json").read_text())

@@ -113,18 +113,19 @@ async def test_how_many_calls_are_held_is_not_cut_on_a_phone(tmp_path: Path, ope
     async with (
         CapacityServer(places=100, seconds=0.0) as upstream,
         Redrive(
-            tmp_path, f"upstreams:\n  quota:\n    url: {upstream.url}\n    pushback: {{max_delay: 300s, hold: 300s}}\n"
+            tmp_path,
+            f"upstreams:\n  inventory:\n    url: {upstream.url}\n    pushback: {{max_delay: 300s, hold: 300s}}\n",
         ) as running,
     ):
         upstream.throttled = 200
-        await call(running, "/quota/items", headers={"X-Retry-Disable": "true"})
-        waits = [asyncio.create_task(call(running, "/quota/items"))]
+        await call(running, "/inventory/items", headers={"X-Retry-Disable": "true"})
+        waits = [asyncio.create_task(call(running, "/inventory/items"))]
         page = await open_page(running.admin, viewport={"width": 390, "height": 844}, is_mobile=True)
-        shown = row(page, "quota")
+        shown = row(page, "inventory")
         await expect(shown.locator(".badge").first).to_have_text("cooling down")
-        waits.append(asyncio.create_task(call(running, "/quota/items")))
+        waits += [asyncio.create_task(call(running, "/inventory/items")) for _ in range(120)]
         await expect(shown.locator(".also").first).to_have_text("failing")
-        await expect(shown.locator(".holds")).to_have_text("1 held")
+        await expect(shown.locator(".holds")).to_have_text("120 held")
         held, cell = await shown.locator(".holds").bounding_box(), await shown.locator(".cell.name").bounding_box()
         assert held is not None and cell is not None
         assert held["x"] + held["width"] <= cell["x"] + cell["width"], "the second state is what is shortened"

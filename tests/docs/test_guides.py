@@ -98,14 +98,15 @@ async def a_machine(folder: Path) -> AsyncIterator[tuple[Redrive, dict[str, str]
             Redrive(served, CONFIG.format(flaky=port, github=github.port)) as proxy,
         ):
             (folder / "broken.yaml").write_text(BROKEN)
-            ours = f"listen: {proxy.authority}\n{CONFIG.format(flaky=port, github=github.port)}"
+            admin = proxy.admin.removeprefix("http://")
+            ours = f"listen: {proxy.authority}\nadmin: {admin}\n{CONFIG.format(flaky=port, github=github.port)}"
             (folder / "redrive.yaml").write_text(ours)
             yield (
                 proxy,
                 {
                     "127.0.0.1:8080": proxy.authority,
                     "127.0.0.1:8081": f"127.0.0.1:{port}",
-                    "127.0.0.1:9901": proxy.admin.removeprefix("http://"),
+                    "127.0.0.1:9901": admin,
                 },
             )
     finally:
@@ -229,3 +230,11 @@ def test_troubleshooting_has_every_outcome() -> None:
 
     named = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guides/troubleshooting.md").read_text(), re.MULTILINE)
     assert named == [outcome.value for outcome in Outcome]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *GUIDES], ids=lambda page: page.name)
+def test_urls_with_a_query_are_quoted(page: Path) -> None:
+    """zsh takes `?` and `&` outside of quotes for its own, and calls no command: `no matches found`."""
+    typed = [line for kind in ("sh", "console") for text in blocks(page, kind) for line in text.splitlines()]
+    bare = [line for line in typed if re.search(r"https?://[^\s'\"]*[?&]", re.sub(r"'[^']*'|\"[^\"]*\"", "", line))]
+    assert bare == []

@@ -78,6 +78,7 @@ async def test_openai_and_anthropic_say_what_a_silent_stream_was_waited_for(tmp_
             chat = openai.OpenAI(api_key="k", base_url=f"{redrive.url}/api", max_retries=0).chat.completions
             error: Any = await raised(lambda: chat.create(model="m", messages=[], stream=True), openai_error)
             assert (error.status_code, error.code, error.type) == (504, "attempts_exhausted", "server_error")
+            assert str(error) == f"Error code: 504 - {said}"
         else:
             made = anthropic.Anthropic(api_key="k", base_url=f"{redrive.url}/api", max_retries=0).messages
             error = await raised(

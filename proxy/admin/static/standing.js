@@ -48,7 +48,7 @@ function lane_in_words(lane, several) {
   const { endpoint, callers, outage, limit, held_by, held_calls, left_says } = lane;
   const held = several && held_calls ? `; ${amount(held_calls, "call")} ${held_calls === 1 ? "is" : "are"} held` : "";
   const where = [endpoint, callers === "everybody" ? "" : endpoint ? `(${callers})` : callers].filter(Boolean).join(" ");
-  const placed = (what) => (where ? `${where}: ${what}` : capital(what));
+  const placed = (what) => capital(where ? `${where}: ${what}` : what);
   if (!outage && !limit) return held_by === "ahead" && left_says ? `${placed(`${GATES.ahead}: ${left_says}`)}${held}.` : "";
   const lasts = ({ since, seconds: long }) => `since ${new Date(since * 1000).toLocaleTimeString("en-GB")}, for ${plain(seconds(long))}`;
   const what = outage
