@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from support.scenarios import scenario
 
 from proxy.cli import main
@@ -17,6 +19,8 @@ from proxy.config.schema_language import Section
 from proxy.lab.simulate import Figures, Scenario, run_scenario, simulation
 from proxy.lab.simulate.columns import WITHOUT_HOLDING, columns
 from proxy.lab.simulate.figures import figures
+from proxy.lab.simulate.possible import Possible
+from proxy.lab.simulate.report import print_table
 from proxy.lab.simulate.scenario import OUTAGE, REDIS, REDIS_OUTAGE, SCENARIO, UPSTREAM, read_scenario
 from proxy.lab.simulate.simulation import play
 from proxy.retry.facts import Request
@@ -385,6 +389,20 @@ def test_json_table_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["simulate", "--scenario", "s.yaml"]) == 0
     table = capsys.readouterr().out
     assert "amplification" not in table and "as a multiple of the calls" in table and "naive: 3 at once" in table
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_has_whole_outcomes_and_figures_on_any_screen(tmp_path: Path, width: int) -> None:
+    found = scenario(tmp_path, OUTAGE_TEXT)
+    written = io.StringIO()
+    done = compared(found)
+    print_table(found, done, Possible(100, 100, 0.0, 6.64, ()), Console(file=written, width=width, highlight=False))
+    lines = written.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    calls, *_ = (line.split()[1:] for line in lines if line.split()[:1] == ["calls"])
+    assert calls == [f"{each.calls:,}" for each in done]
+    for outcome in {outcome for each in done for outcome in each.outcomes} - {"success"}:
+        assert any(line.split()[:1] == [outcome] for line in lines), (outcome, lines)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

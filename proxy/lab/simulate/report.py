@@ -73,14 +73,20 @@ def _app_as_data(app: AppFigures) -> dict[str, Any]:
     }
 
 
+#: Columns of the longest name of a figure, and of a figure.
+_LONGEST, _FIGURE = len("peak load, as a multiple of the calls"), 8
+
+
 def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, console: Console) -> None:
     """Print a table of the figures of all columns (`done`), each a way to retry, and of what was possible (`best`)."""
     fleet = f"{scenario.sidecars:,} sidecar{'' if scenario.sidecars == 1 else 's'}"
     pace = f"{scenario.calls:g} calls a second for {_time(scenario.duration)}, seed {scenario.seed}"
     table = Table(title=f"{scenario.name}: {fleet}, {pace}", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("")
+    outcomes = sorted({outcome for each in done for outcome in each.outcomes} - {"success"})
+    first, others = _widths(outcomes, [each.name for each in done], console.width)
+    table.add_column("", width=first, overflow="fold")
     for each in done:
-        table.add_column(each.name, justify="right")
+        table.add_column(each.name, justify="right", width=others)
     for name, cells in (
         ("calls", [f"{each.calls:,}" for each in done]),
         ("succeeded", [f"{each.success_rate:.2%}" for each in done]),
@@ -104,11 +110,22 @@ def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, con
         table.add_row(f"{app.name}: calls", *(f"{each.apps[place].calls:,}" for each in done))
         table.add_row("  succeeded", *(f"{each.apps[place].success_rate:.2%}" for each in done))
         table.add_row("  99 % of these within", *(_time(each.apps[place].latency["p99"]) for each in done))
-    for outcome in sorted({outcome for each in done for outcome in each.outcomes} - {"success"}):
+    for outcome in outcomes:
         table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
     console.print(table)
     waits = f"half of these wait for {_time(best.median)} at most, 99 % for {_time(best.p99)}"
     console.print(f"  possible: {best.success_rate:.2%} of the calls; {waits}")
+
+
+def _widths(outcomes: Sequence[str], names: Sequence[str], width: int) -> tuple[int | None, int | None]:
+    """The widths of the table's first column, and of each other one, on a screen of `width` columns; None: as wide as
+    what stands in them. On a narrow screen the names are broken, since an outcome that is cut can't be looked up.
+    """
+    around = 3  # columns of space beside each cell, with what separates it from the next
+    first = max((len(outcome) + 2 for outcome in outcomes), default=0)
+    wide = _LONGEST + sum(max(len(name), _FIGURE) + around for name in names) + around
+    others = (width - first - around - 1) // max(len(names), 1) - around
+    return (None, None) if wide <= width or not first or others < _FIGURE else (first, others)
 
 
 def _recovered(seconds: float | None) -> str:
