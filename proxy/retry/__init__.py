@@ -1,4 +1,5 @@
-"""Floor 0, which decides about retries. Pure: no I/O, no clock, no randomness of its own, no asyncio, no logging.
+"""Floor 0 (the lowest layer of the code), which decides about retries. Pure: no I/O, no clock, no randomness of its
+own, no asyncio, no logging.
 
 This package exports the Smithy interfaces, the strategies as classes (contract, section 7), and the definitions of
 their buckets. `proxy.retry.aio` has the same for callers that await a strategy.

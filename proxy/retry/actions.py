@@ -1,7 +1,7 @@
 """The actions that a call asks of its driver: values, carried out in the order in which they are returned.
 
-The deciding core carries nothing out: `proxy.forward.call_driver` carries actions out with sockets, `proxy.lab.driver`
-on a virtual clock; both get the same ones. Actions must not be changed, though nothing enforces it: frozen objects take
+The core only decides. `proxy.forward.call_driver` carries actions out with sockets, and `proxy.lab.driver` on a virtual
+clock; both drivers get the same actions. Actions must not be changed, though nothing enforces this: frozen objects take
 three times as long to make.
 """
 
@@ -15,7 +15,7 @@ from proxy.retry.policy import Fallback
 
 
 class _Value:
-    """The base of actions: two are equal if they are of one kind, and equal in every slot."""
+    """The base of actions: two actions are equal if they are of the same class, and all their slots are equal."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -33,12 +33,12 @@ class _Value:
 
 
 class Launch(_Value):
-    """Send the request as attempt n.
+    """Send the request as the attempt with the number `attempt`.
 
-    `fresh`: on a new connection, since a pooled one was found dead; `alone`: as the first request of its connection,
-    since the upstream answered 421 on a connection that had carried others. `endpoint`: the policy's endpoint to use,
-    counted from 0; None: the driver chooses. `key`: the number of the credential that it carries, from 0; None if the
-    policy has none.
+    `fresh`: send it on a new connection, since a pooled one was found dead. `alone`: send it as the first request of
+    its connection, since the upstream answered 421 on a connection that had carried others. `endpoint`: the number of
+    the policy's endpoint to use, counted from 0; None if the driver chooses. `key`: the number of the credential that
+    the request carries, counted from 0; None if the policy has none.
     """
 
     __slots__ = ("alone", "attempt", "endpoint", "fresh", "key")
@@ -59,7 +59,7 @@ class Launch(_Value):
 
 
 class WakeAt(_Value):
-    """Set the call's one alarm (seconds, the driver's clock). A later WakeAt replaces it."""
+    """Set the call's only alarm to the time `at` (in seconds, on the driver's clock). A later WakeAt replaces it."""
 
     __slots__ = ("at",)
 
@@ -68,10 +68,11 @@ class WakeAt(_Value):
 
 
 class Ask(_Value):
-    """Ask the scope's bucket, which is kept outside this process, for the price of a retry that is due at `due`; then
-    report `granted` or `refused`.
+    """Ask the scope's bucket, which is kept outside this process, for `price` tokens, the price of a retry that is due
+    at the time `due`. Then report `granted` or `refused` to the call.
 
-    Always the last of the actions that a call returns, since the answer may come while the driver carries it out.
+    Always the last of the actions that a call returns, since the bucket's answer may come while the driver carries this
+    action out.
     """
 
     __slots__ = ("due", "price")
@@ -82,9 +83,11 @@ class Ask(_Value):
 
 
 class Peek(_Value):
-    """Collect up to `limit` bytes of this answer's body (or all of it, or until the `BodyWait`, which gets the bytes as
-    they come, has seen enough); then report `peeked`. With a `body_wait`, which is set only for a success, the driver
-    reports the attempt as `failed` once the time `body_wait.due` has passed.
+    """Collect the first bytes of this answer's body: up to `limit` bytes, or all of the body, or until `body_wait`,
+    which gets the bytes as they come, has seen enough. Then report `peeked` to the call.
+
+    `body_wait` is set only for a success. With it, the driver reports the attempt as `failed` once the time
+    `body_wait.due` has passed.
     """
 
     __slots__ = ("attempt", "body_wait", "limit")
@@ -135,9 +138,11 @@ class Deliver(_Value):
 
 
 class Answer(_Value):
-    """Send the proxy's own answer, since no answer of an upstream is to be forwarded. `retry_after` is seconds, for a
-    Retry-After field. `error` is the RFC 9209 proxy error type; `grpc_status` is the status for a gRPC call, None for
-    the grpc-status that the HTTP `status` corresponds to. Always followed by Finish.
+    """Send the proxy's own answer to the app, since no answer of an upstream is to be forwarded. Always followed by
+    Finish.
+
+    `retry_after`: the seconds for a Retry-After field; None for no such field. `error`: the RFC 9209 proxy error type.
+    `grpc_status`: the status for a gRPC call; None for the grpc-status that the HTTP `status` corresponds to.
     """
 
     __slots__ = ("detail", "error", "grpc_status", "outcome", "retry_after", "status", "title")
@@ -162,9 +167,10 @@ class Answer(_Value):
 
 
 class FallBack(_Value):
-    """Continue as a call of another upstream, which the driver's function `elsewhere` has found for it: make that
-    upstream's `Call`, and start it with `go_on`. Always the last of the actions that a call returns; this call is over,
-    and gets no more events.
+    """Continue as a call of another upstream, which the driver's function `elsewhere` has found: make that upstream's
+    `Call`, and start it with `go_on`. `entry`: the item of the policy's fallbacks that names the upstream.
+
+    Always the last of the actions that a call returns; this call is over, and gets no more events.
     """
 
     __slots__ = ("entry",)

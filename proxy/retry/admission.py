@@ -1,8 +1,9 @@
-"""Admission: a call at the gates: what it asks of them, what it holds, and when it asks again.
+"""Admission: what a call asks of the gates, what it holds there, and when it asks again.
 
-The cooldown is asked first, then the rate, then the adaptive limiter, then the circuit breakers, and last for a place
-among the attempts that may be under way. What they grant goes into the attempt's payment (`proxy.retry.payment`). A
-call leaves the queues of all gates by `leave`, and by nothing else.
+A gate is a limit that may hold a call before an attempt. The governor's cooldown is asked first, then the rate, the
+adaptive limiter and the circuit breakers, and last `concurrency`, for a place among the attempts that may be under way.
+The tokens and places that they grant go into the attempt's payment (`proxy.retry.payment`). A call leaves the queues of
+all gates by `leave`, and by nothing else.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ Alarm = Callable[[float], None]
 
 
 class Admission:
-    """A call at the gates: what it asks of them, and what it holds there. Gates know it as their waiter. It is made
-    when the call first has to ask a gate.
+    """The dealings of one call with the gates: what it asks of them, and what it holds there. To the gates, this object
+    is the waiting call (their "waiter"). It is made when the call first has to ask a gate.
 
-    `alarm` moves the call's one alarm (seconds). `caller`: the call as the governor knows it. `held_by`: the gate that
-    holds, or held, the attempt that is next or in flight, "" for none. `held`: the seconds for which a gate held the
-    attempt with the number `held_attempt`. `endpoints`: those whose circuit breakers the call has to pass. `cooled`:
-    the call queues in the governor's lanes, or has a place there. `cooling`: the seconds that were left of the cooldown
-    that refused the call, and the status that began it. `found_no_place`: no place among the attempts under way became
-    free for it, or none was left among the calls that a limit or an outage may hold. `estimate`: what an attempt costs
-    at rate buckets that count tokens, None if there are none.
+    `alarm`: the function that moves the call's only alarm to a time in seconds. `caller`: the call as the governor
+    knows it. `held_by`: the gate that holds, or held, the attempt that is next or in flight; "" for none. `held`: the
+    seconds for which a gate held the attempt with the number `held_attempt`. `endpoints`: the endpoints whose circuit
+    breakers the call has to pass. `cooled`: the call queues in the governor's lanes, or has a place there. `cooling`:
+    the seconds that were left of the cooldown that refused the call, and the status of the answer that began the
+    cooldown. `found_no_place`: no place among the attempts under way became free for the call, or the queue of the
+    calls that a limit or an outage holds was full. `estimate`: what an attempt costs at rate buckets that count tokens;
+    None if there are none.
     """
 
     __slots__ = (
@@ -115,50 +117,52 @@ class Admission:
 
     @property
     def latest(self) -> float:
-        """The time until which gates may hold the call; if it is still held then, it is refused."""
+        """The time until which gates may hold the call. If a gate still holds it then, the call is refused."""
         return self._patience if self._deadline is None else min(self._patience, self._deadline)
 
     @property
     def price(self) -> Price:
-        """The attempt's price in each unit that limits reported by answers may count: one attempt, and the estimated
-        tokens in all, of the prompt and of the output.
+        """The attempt's price in each unit that an upstream's reported limits may count: one attempt, the estimated
+        tokens in all, those of the prompt, and those of the output.
         """
         return price_of(self.estimate)
 
     @property
     def comes_late(self) -> bool:
-        """Whether the call came so late in an outage that calls are not held until its end any more."""
+        """Whether the call came so late in an outage that such calls are no longer held until the outage ends."""
         return self._late is not None
 
     @property
     def was_cooled(self) -> bool:
-        """Whether a cooldown has held the call."""
+        """Whether the governor has held the call. A hold that still lasts does not count."""
         return self._cooled_before > 0
 
     @property
     def held_in_all(self) -> float:
-        """The seconds for which governors have held the call, at this upstream and at the upstreams before it. A hold
-        that still lasts is not counted.
+        """The seconds for which governors have held the call, at this upstream and at those that the call tried before
+        it. A hold that still lasts is not counted.
         """
         return self.caller.held_before + self._cooled_before
 
     @property
     def is_as_new(self) -> bool:
-        """Whether nothing has held the call, or begun a delay for it, so that a new object would decide the same."""
+        """Whether a new object would decide the same as this one, since nothing has held the call, or begun a delay for
+        it.
+        """
         was_held = self.held_by or self._cooled_before > 0 or self in self.scope.governor
         return not (was_held or self._own_delays or self._met_before) and self._late is None
 
     def retime(self, at: float) -> None:
-        """Move the call's alarm to the time `at`, since a gate has changed the time that it had named before. The alarm
-        rings at the call's deadline at the latest.
+        """Move the call's alarm to the time `at`, since a gate now names another time at which the call should ask
+        again. The alarm rings at the call's deadline at the latest.
         """
         if self.alarm is not None:
             at = min(at, self._patience)
             self.alarm(at if self._deadline is None else min(at, self._deadline))
 
     def oust(self, place: str) -> None:
-        """Take the call's place from it for a call of a better priority, so that it is refused when it asks again.
-        `place`: "room" for one in the waiting room, "limit" for one in the queue of the governor's limit.
+        """Take this call's place in a queue away, for a call of higher priority. This call is refused when it asks
+        again. `place`: "room" for a place in the waiting room, "limit" for one in the queue of the governor's limit.
         """
         self.caller.ousted = place
         self.retime(-NEVER)
@@ -166,10 +170,13 @@ class Admission:
     def ask(
         self, payment: Payment, now: float, deadline: float | None, *, first: bool, waits: bool = True
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates for the attempt in turn: cooldown, rate, limiter, breakers, places. Returns the time at which
-        it may be sent, None, and the gate that holds it; or, if it is refused, a time that is of no use, the outcome,
-        and the reason. Tokens and places that the gates grant go into the payment. `deadline`: the call's, None for
-        none; `first`: the attempt is the call's first; `waits`: it may wait for a place.
+        """Ask the gates in turn whether the next attempt may be sent: cooldown, rate, limiter, circuit breakers,
+        places. The tokens and places that the gates grant go into `payment`.
+
+        Returns three values. If the attempt may be sent now or later: the time at which to send it or ask again, None,
+        and the gate that holds it ("" for none). If it is refused: a time without a meaning, the call's outcome, and
+        the reason. `deadline`: the call's deadline, None for none. `first`: the attempt is the call's first. `waits`:
+        the call may wait for a place.
         """
         if self.caller.ousted == "room":
             if self.held_by != "ahead":
@@ -196,8 +203,8 @@ class Admission:
     def _ask_later_gates(
         self, payment: Payment, now: float, *, first: bool, waits: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates that follow the cooldown (rate, limiter, breakers, places), until one holds or refuses the
-        attempt. The arguments and the result are those of `ask`.
+        """Ask the gates that come after the cooldown (rate, limiter, circuit breakers, places), until one holds or
+        refuses the attempt. The arguments and the result are those of `ask`.
         """
         scope = self.scope
         if scope.rate is not None:
@@ -221,9 +228,8 @@ class Admission:
     def _ask_for_place(
         self, payment: Payment, places: Places, now: float, *, waits: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask for a place under the concurrency limit, the last gate. The time at which a place becomes free can't be
-        known, so a call waits up to its deadline. `waits`: it may wait. Returns the time at which the attempt may be
-        sent, the outcome that refuses it or None, and the gate or the reason (see `ask`).
+        """Ask for a place under the concurrency limit, which is the last gate. Nobody knows when a place becomes free,
+        so a call waits up to its deadline. `waits`: the call may wait. Returns what `ask` returns.
         """
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # places exist only with such rules
@@ -238,9 +244,8 @@ class Admission:
         return at, None, "concurrency"
 
     def _ask_governor(self, now: float) -> tuple[float, Outcome | None, str]:
-        """Ask the governor whether the call may be sent: it is refused if the governor would hold it for too long.
-        Returns the time at which the call may be sent, the outcome that refuses it or None, and what holds it or the
-        reason (see `ask`).
+        """Ask the governor whether the call may be sent. The call is refused if the governor would hold it for too
+        long. Returns what `ask` returns; what holds the call is "cooldown", "limit", "outage" or "ahead".
         """
         governor, rules, caller = self.scope.governor, self.policy.pushback, self.caller
         came = self not in governor
@@ -273,10 +278,13 @@ class Admission:
         return REJECTED, _REFUSED[gate], held_in_vain(gate, wait, bound, most, limit - now)
 
     def _wait_ahead(self, at: float, wait: float, limit: float, now: float) -> tuple[float, Outcome | None, str]:
-        """Wait until the attempt fits into the limits that answers reported, at most until `limit`, or go on without
-        waiting if that would be too late for the deadline. `at`: when the governor is asked again; `wait`: the seconds
-        until the attempt fits. Resets later than half of what is left of the hold are too far away: a pushback may
-        hold the call, too. Returns what `_ask_governor` returns.
+        """Decide how long to wait until the attempt fits into the limits that the upstream's answers reported: at most
+        until `limit`, and not at all if the wait would end too late for the deadline. If several calls wait for a reset
+        that is more than half of the remaining hold away, one of them is sent as a test, since a pushback may hold it
+        too.
+
+        `at`: when to ask the governor again. `wait`: the seconds until the attempt fits. Returns what `_ask_governor`
+        returns.
         """
         caller, ahead, most = self.caller, self.scope.governor.ahead, (limit - now) / 2
         if now >= limit - EPSILON or (self._deadline is not None and now + wait >= self._deadline - EPSILON):
@@ -288,10 +296,10 @@ class Admission:
         return min(at, limit), None, "ahead"
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
-        """Whether the queue of calls that the governor's limit holds, whose size `auto` bounds, has no room for this
-        call. `came`: the call has just come; else it may have lost its place to a call of a higher priority. If the
-        queue is full and has a call of a lower priority than this one's, the newest call of the lowest priority is
-        refused to make room.
+        """Whether the queue of the calls that the governor's limit holds has no room for this call. `auto` gives the
+        queue's size. `came`: the call has just come; if not, it is in the queue, but may have lost its place to a call
+        of higher priority. If the queue is full and has calls of lower priority than this one, the newest call of the
+        lowest priority is refused to make room.
         """
         if self.caller.ousted == "limit":
             return True
@@ -307,17 +315,19 @@ class Admission:
         return False
 
     def forgo_ahead(self, now: float) -> None:
-        """Stop waiting until the attempt fits into the limits that answers reported, and go on without: reported limits
+        """Stop waiting until the attempt fits into the limits that the upstream's answers reported, since those limits
         alone never refuse a call.
         """
         self.caller.ahead = False
         self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
-        """Return the bound, of those on how long the governor may hold the call, that ends first: its name (such as
-        "hold" or "deadline"), the time at which it ends, and its size. The size is the bound's length in seconds; for
-        "queue" it is a number of calls, and for "deadline" the seconds before the deadline at which the bound ends,
-        since an answer takes that long. `gate`: what holds the call; `came`: the call has just come to the governor.
+        """Of the bounds on how long the governor may hold the call, return the one that ends first: its name (such as
+        "hold" or "deadline"), the time at which it ends, and its size. The size is the bound's length in seconds, with
+        two exceptions: for "queue" it is a number of calls, and for "deadline" it is how many seconds before the
+        deadline the bound ends, because an answer takes that long.
+
+        `gate`: what holds the call. `came`: the call has just come to the governor.
         """
         governor, rules, auto, since = self.scope.governor, self.policy.pushback, self.policy.limit, self._cooled_since
         assert since is not None  # the governor holds the call
@@ -343,8 +353,8 @@ class Admission:
         return min(bounds, key=lambda each: each[1])
 
     def held_for(self, now: float) -> float:
-        """The seconds for which the governor has held the call so far, with earlier holds; 0 if it does not hold the
-        call at `now`.
+        """The seconds for which the governor has held the call so far, including earlier holds; 0 if it does not hold
+        the call at the moment.
         """
         return 0.0 if self._cooled_since is None else self.held_in_all + now - self._cooled_since
 
@@ -363,8 +373,8 @@ class Admission:
             self._held_since = None
 
     def met(self, cooldown: Name) -> None:
-        """Note that an answer to this call itself began this cooldown: the call waits the delay as a pushback, so the
-        cooldown does not hold it for that delay as well.
+        """Note that an answer to this very call began this cooldown. The call waits the answer's delay as its own
+        pushback, so the cooldown does not hold it for that delay as well.
         """
         self._own_delays = (*self._own_delays, self.scope.governor.until(cooldown))
 
@@ -376,8 +386,8 @@ class Admission:
         self.cooled = self.scope.governor.claim(self, cooldown, due)
 
     def move(self, scope: ScopeState, now: float) -> None:
-        """Leave the present gates for those of another credential, which the next attempt carries; `scope` is the state
-        of that credential.
+        """Leave the gates of the present credential for those of another, which the next attempt carries. `scope`: the
+        state of the other credential.
         """
         self.leave(now)
         met = self._met_before = self._met_before or {}
@@ -386,7 +396,7 @@ class Admission:
         self.scope = scope
 
     def leave(self, now: float) -> None:
-        """Leave the queues of all gates, since nothing is waited for any more."""
+        """Leave the queues of all gates, since the call waits for nothing any more."""
         if self.cooled:
             if self._cooled_since is not None:
                 self._end_hold(now, self._cooled_since)
@@ -396,7 +406,7 @@ class Admission:
             self._leave_lines(now)
 
     def _end_hold(self, now: float, since: float) -> None:
-        """Note that the governor does not hold the call any more, which it has done since `since`."""
+        """Note that the governor no longer holds the call. `since`: the time at which the hold began."""
         self._cooled_before += now - since
         self._cooled_since, self._patience = None, NEVER
 

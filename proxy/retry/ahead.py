@@ -1,9 +1,10 @@
-"""The limits of an upstream as its answers report them, and the calls that wait until they fit into the rest of such a
-limit (contract, section 16, "Ahead").
+"""Calls that wait until they fit into the rest of a limit that the upstream's answers report (contract, section 16,
+"Ahead").
 
 Each answer reports what is left of some limits (`proxy.retry.limit_fields`). Such a report is about one endpoint and
-one credential, and as old as the request that it answers: what attempts sent since then cost is taken off. A call that
-would not fit waits, in a lane of the governor's like any other, until it does. A report alone never refuses a call.
+one credential, and is as old as the request that it answers, so the cost of attempts sent since then is subtracted. A
+call that would not fit waits until it does, in a lane: a queue of the governor, the object that decides which calls may
+be sent now. A report alone never refuses a call.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ Whose = tuple[str, bytes]
 
 
 class AheadLane(Lane):
-    """The calls of one worker that wait until they fit into what is left of their upstream's limits. When they fit,
-    they are sent: by a slow start, as after a cooldown, where it is not known how the limits come back, or where no
-    limit holds them any more, since those that wait may be many.
+    """The calls to one endpoint, with one credential, that wait until they fit into what is left of the limits there.
+    If it is known how the limits come back, a call is sent as soon as it fits. Otherwise calls are sent by a slow
+    start, as after a cooldown. The same happens when no limit holds the calls any more, since many may be waiting.
     """
 
     is_ahead = True
@@ -51,9 +52,9 @@ class AheadLane(Lane):
         self._account = account
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
-        """Return `now` if the call may be sent; else the time at which the call has to ask again at the latest,
-        infinity if the lane moves the call's alarm when its turn comes (`retime`). `retries`, which other lanes need,
-        is not used.
+        """Return `now` if the call may be sent. If not, return the time at which the call has to ask again at the
+        latest, or infinity if the lane will move the call's alarm when its turn comes (`retime`). `retries`, which
+        other lanes need, is not used.
         """
         if waiter in self.due.admitted:
             return now
@@ -86,11 +87,11 @@ class AheadLane(Lane):
         return self._account.wait(_price_of(waiter), now, promised)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The rest of each limit that is known, with the limit's name; never below zero."""
+        """The rest of each limit that is known, as pairs of the limit's name and the rest; never below zero."""
         return self._account.left(now)
 
     def return_slowly(self, now: float) -> None:
-        """Begin the slow start again: with one call, whose answer says what is left."""
+        """Begin the slow start again with one call, whose answer will say what is left of the limits."""
         self.limit.return_slowly(now)
         self.places.forget()
 
@@ -122,7 +123,7 @@ class AheadLane(Lane):
         return wait
 
     def _promised(self) -> Price:
-        """The sum of the prices of the calls that the lane has let go, and whose attempts are not sent yet."""
+        """The sum of the prices of the calls that the lane has let go but whose attempts are not sent yet."""
         promised: Price = (0.0, 0.0, 0.0, 0.0)
         for waiter in self.due.admitted:
             promised = _sum(promised, _price_of(waiter))
@@ -130,9 +131,9 @@ class AheadLane(Lane):
 
 
 class SentNote:
-    """A note that is made when an attempt is sent. Its answer may report how much of a limit was left; by the note it
-    is known which attempts that report includes. `whose`: the attempt's endpoint and credential; `account`: the
-    attempts and limits of these; `spent`: the sum of the prices of these attempts, up to and with this one.
+    """A note made when an attempt is sent, which shows what a report in its answer has already counted. `whose`: the
+    attempt's endpoint and credential. `account`: the attempts and limits of these. `spent`: the sum of the prices of
+    all their attempts up to and including this one, in each unit.
     """
 
     __slots__ = ("account", "spent", "whose")
@@ -144,8 +145,8 @@ class SentNote:
 
 
 class Ahead:
-    """The limits of one scope, as answers report them, for each endpoint and credential. `traffic`: the count of the
-    scope's attempts.
+    """The limits that answers report in one scope (a set of calls that share their limits), for each endpoint and
+    credential. `traffic`: the count of the scope's attempts.
     """
 
     __slots__ = ("_accounts", "_known", "_lanes", "_traffic")
@@ -157,7 +158,9 @@ class Ahead:
         self._known: OrderedDict[tuple[Whose, str], None] = OrderedDict()  # the limits; the longest unused first
 
     def account(self, whose: Whose) -> Account:
-        """The account of the endpoint and credential in `whose`: their attempts, and the limits that answers report."""
+        """The account of the endpoint and credential in `whose`: their attempts, and the limits that answers report for
+        them. It is made if there is none yet.
+        """
         account = self._accounts.get(whose)
         if account is None:
             account = self._accounts[whose] = Account()
@@ -176,9 +179,9 @@ class Ahead:
     def line(
         self, waiter: Waiter, caller: Caller, joined: Sequence[Lane], now: float, *, cools: bool
     ) -> AheadLane | None:
-        """Return the lane in which the call waits until it fits into the limits of its endpoint and credential; None if
+        """Return the lane in which the call waits until it fits into the limits of its endpoint and credential. None if
         no limits of these are known, or if a cooldown or an outage holds the call anyway (`cools`). `joined`: the lanes
-        that the call is in already, of which it leaves those for another endpoint's or credential's limits.
+        that the call is in already; it leaves those that belong to the limits of another endpoint or credential.
         """
         line = None
         if caller.ahead and not cools:
@@ -190,23 +193,23 @@ class Ahead:
 
     def wait(self, whose: Whose, waiter: Waiter, now: float) -> float:
         """The seconds until an attempt of this call fits into the limits of the endpoint and credential in `whose`; 0
-        if it does now.
+        if it fits now.
         """
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
     def test(self, whose: Whose, wait: float, most: float, now: float) -> bool:
-        """Have one call find out whether the limits of this endpoint and credential are right, if several calls wait
-        for them. `wait`: the seconds that they wait. `most`: the seconds for which a call waits at most; a reset that
-        is later is too far away. Returns whether there are limits to be tested, and the test may begin.
+        """Have one call find out whether the reported limits of this endpoint and credential are right, if several
+        calls wait for them. `wait`: the seconds until the first of these calls fits. `most`: the most seconds that a
+        call waits; a later reset is too far away. Returns whether the test begins.
         """
         lane = self._lanes.get(whose)
         return lane is not None and len(lane.queue) >= SEVERAL and self._accounts[whose].test(wait, most, now)
 
     def heard(self, note: SentNote, reports: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
-        """Update the known limits by `reports`, the limits that an answer reports. `note`: the note of the answered
-        attempt, which was sent at `since`; `well`: the attempt succeeded. Nothing is kept for a credential until an
-        attempt with it has succeeded, so that no app can fill the memory with invented keys.
+        """Update the known limits by `reports`, which one answer made. `note`: the note made when the answered attempt
+        was sent, at the time `since`. `well`: the attempt succeeded. Nothing is kept for a credential until an attempt
+        with it has succeeded, so no app can fill the memory with invented keys.
         """
         whose, account, spent = note.whose, note.account, note.spent
         account.succeeded = account.succeeded or well
@@ -243,8 +246,8 @@ class Ahead:
             lane.release(now)
 
     def forget(self, whose: Whose, since: float, now: float, delay: float = 0.0) -> None:
-        """Forget the limits of the endpoint and credential in `whose`, because the upstream itself said how long to
-        wait (`delay`, in seconds), in its answer to an attempt that was sent at `since`.
+        """Forget the limits of the endpoint and credential in `whose`, because the upstream itself said to wait, in its
+        answer to an attempt that was sent at the time `since`. `delay`: how long it said to wait, in seconds.
         """
         account = self._accounts.get(whose)
         if account is not None:

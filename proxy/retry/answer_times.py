@@ -1,8 +1,9 @@
-"""The times between answers under one limit, how slow answers are, and after what time attempts are given up.
+"""The times between answers under one limit, how slow the answers are, and after what time attempts are given up.
 
-Where even one place for each client is too much, sendings are spaced in time, and the answers set their pace
-(`proxy.retry.limit`). Answers come seldom then, and each says how long the upstream's queue was when its request was
-sent. So it matters whether answers become slower: a pace that grows until they are too slow has grown for too long.
+Where even one attempt under way for each client is too much, sendings are spaced in time, and their pace (sendings a
+second) depends on the answers (`proxy.retry.limit`). Answers are rare then, and each shows how long the upstream's
+queue was when its request was sent. So it matters whether answers become slower: a pace that grows until they are too
+slow has grown for too long.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ _IN_A_ROW, _QUICKER = 8, 0.5
 
 class AnswerTimes:
     """The answers to attempts under one limit: the times between them, and how slow they are. Slowness is a multiple of
-    the usual time of the answer's route. `gap` and `gap_long`: the mean seconds between two served attempts, over the
-    last few and over many; 0 if none are known. `missing_at`: minus infinity, unless the upstream named two delays and
-    served no attempt between them, which shows that all of its clients return together; then it is the time (seconds)
-    of the latest refusal.
+    the usual time of the answer's route.
+
+    `gap` and `gap_long`: the mean seconds between two served attempts, over the last few and over many; 0 if none are
+    known. `missing_at`: the time (seconds) of the latest refusal, if the upstream named two delays and served no
+    attempt between them, which shows that all of its clients return together; otherwise minus infinity.
     """
 
     __slots__ = (
@@ -41,7 +43,7 @@ class AnswerTimes:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the answers so far: a limit begins."""
+        """Forget the answers so far, because a new limit begins."""
         self.gap = self.gap_long = self._last_gap = 0.0
         self._count = 0
         self.missing_at = -_NEVER
@@ -51,7 +53,7 @@ class AnswerTimes:
         self._quicker_slowest = 0.0  # and the greatest multiple that one of them took
 
     def came(self, trip: float, ratio: float, now: float) -> None:
-        """Note an answer that took `trip` seconds, `ratio` times the usual time (0 if that is not known)."""
+        """Note an answer that took `trip` seconds, which is `ratio` times the usual time (0 if that is not known)."""
         if ratio:
             self._usual = trip / ratio
         if self._at > -_NEVER:
@@ -62,9 +64,9 @@ class AnswerTimes:
         self._at = now
 
     def usual_for_now(self, ratio: float, usual: float) -> float:
-        """Note that an answer took `ratio` times the usual time (0 if that is not known), and return the multiple of
-        that time which is usual for now. It is `usual`, the one so far, unless many answers in a row are much quicker:
-        then it is that of the slowest of them.
+        """Note an answer that took `ratio` times the usual time (0 if that is not known), and return the multiple of
+        the usual time that is normal at present. The result is `usual`, the multiple so far, unless many answers in a
+        row were much quicker; then it is the multiple of the slowest of these.
         """
         if not ratio or ratio >= _QUICKER * usual:
             self._quicker, self._quicker_slowest = 0, 0.0
@@ -78,7 +80,9 @@ class AnswerTimes:
         return usual
 
     def asked_to_wait_again(self, now: float, *, served: bool) -> None:
-        """Note that the upstream named one more delay. `served`: it served an attempt since the one before."""
+        """Note that the upstream named one more delay. `served`: the upstream has served an attempt since the previous
+        delay.
+        """
         if not served or self.missing_at > -_NEVER:
             self.missing_at = now
 
@@ -88,8 +92,8 @@ class AnswerTimes:
             self.missing_at = now
 
     def given_up(self, seconds: float, least: float) -> None:
-        """Note that an attempt was given up after so many seconds without an answer. It is ignored if that is not more
-        than `least` times the usual time: an attempt that fails sooner was not given up because it took too long.
+        """Note that an attempt was given up after so many seconds without an answer. Nothing is noted if `seconds` is
+        not more than `least` times the usual time: such an attempt was not given up because it took too long.
         """
         if self._usual and seconds > least * self._usual:
             self._given_up = seconds / self._usual
@@ -101,7 +105,7 @@ class AnswerTimes:
 
     def expected(self, slower: float) -> float:
         """Note an answer that took `slower` times the usual time, and return the multiple that answers will probably
-        take soon, if they go on becoming slower as they did since the answer before.
+        take soon, if they go on becoming slower as they did from the answer before to this one.
         """
         rise = max(0.0, slower - self._slower) * min(1.0, self._last_gap / _TREND)
         self._slower = slower

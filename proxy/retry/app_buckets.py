@@ -1,8 +1,9 @@
 """Buckets of which each of several apps spends a part (contract, section 17, "Retry tokens").
 
-There are three kinds of buckets. From a quota an app spends what `proxy.retry.app_parts` allows. With a budget a retry
-must be granted twice: by the budget of the app's own calls, and by the budget of all calls. A throttle is one for all
-apps. `of_app` returns the bucket as one app's calls spend it: a view with the interface of a bucket.
+There are three kinds of buckets. From a quota, an app spends what `proxy.retry.app_parts` allows. With a budget, a
+retry must be granted twice: by the budget of the app's own calls, and by the budget of all calls. A throttle is shared
+by all apps, without parts. `of_app` returns one app's view of a bucket: an object with the interface of a bucket, for
+that app's calls.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _INFINITE = math.inf
 
 
 def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
-    """Make a bucket for this definition, in which each app has a part if the definition names apps. `instead_of`: the
-    bucket that the new one replaces, None for none; `now`: seconds, minus infinity to begin the bucket's time when it
+    """Make the bucket that `spec` defines. If `spec` names apps, each app has a part of the bucket. `instead_of`: the
+    bucket that the new one replaces, None for none. `now`: seconds; minus infinity if the bucket's time begins when it
     is first used.
     """
     if isinstance(spec, QuotaSpec) and has_parts(spec):
@@ -35,7 +36,7 @@ def make_app_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: 
 
 
 def has_parts(spec: QuotaSpec) -> bool:
-    """Whether apps have parts of this quota; a quota without bounds has no parts."""
+    """Whether apps have parts of this quota. A quota of infinite capacity has no parts."""
     return bool(spec.apps) and not math.isinf(spec.capacity)
 
 
@@ -48,10 +49,11 @@ def parts_of(spec: QuotaSpec, level: float) -> AppParts:
 
 
 class PartedQuota(QuotaBucket):
-    """A quota of which each app has a part. `index`, in all methods, is the number of an app among the parts.
+    """A quota of which each app has a part. `parts`: the parts. `index`, in all methods, is the number of an app among
+    the parts.
 
-    While the quota rests, so do the apps' views of it: callers then set a view's `called_at` alone, which is noted in
-    the parts before they are asked.
+    A quota rests while it is full: calls then need not be reported to it, and each call only sets `called_at` of its
+    app's view. The quota notes those times in the parts before it asks them anything.
     """
 
     # Methods of the base class are called by its name, since compiled code goes through the interpreter for `super()`.
@@ -67,12 +69,12 @@ class PartedQuota(QuotaBucket):
         return app_view(self._views, self, app)
 
     def state(self) -> tuple[float, ...]:
-        """The state as numbers: first that of the whole bucket, then that of its parts."""
+        """The state as numbers, to be kept elsewhere: first those of the whole bucket, then those of its parts."""
         self._note_calls()
         return (*QuotaBucket.state(self), *self.parts.state())
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that `state` has returned, of this object or of another with the same definition."""
+        """Take over a state that the method `state` returned, of this object or of another with the same definition."""
         QuotaBucket.restore(self, state[:4])
         self.parts.restore(state[4:])
         for view in self._views.values():
@@ -89,14 +91,14 @@ class PartedQuota(QuotaBucket):
         QuotaBucket._note_payment(self, now)
 
     def _end_rest(self) -> None:
-        """Note in the parts when each app made its latest call, and have later calls reported, until a success finds
-        the quota full.
+        """End the rest: note in the parts when each app made its latest call, and have all calls reported again until a
+        success finds the quota full.
         """
         self._note_calls(ends_rest=True)
         self.rests = False
 
     def _note_calls(self, ends_rest: bool = False) -> None:
-        """Note in the parts when each app made its latest call, if that was not reported since the quota rests.
+        """Note in the parts when each app made its latest call, if calls were not reported because the quota rested.
         `ends_rest`: have later calls reported.
         """
         for view in self._views.values():
@@ -132,8 +134,8 @@ class PartedQuota(QuotaBucket):
         return not price or self.parts.affords(index, low, price, self.level(now), now)
 
     def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `index` may spend; False if that is too little. `low`: its
-        call has low priority.
+        """Take the price from what the app with the number `index` may spend, and return True; if that is too little,
+        take nothing and return False. `low`: the app's call has low priority.
         """
         level = self.level(now)
         if not price:
@@ -148,7 +150,7 @@ class PartedQuota(QuotaBucket):
         return True
 
     def earn_for(self, index: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app with the number `index` earned, or got back."""
+        """Put tokens back that the app with the number `index` earned by a success, or that a payment gave back."""
         if self._level >= self.capacity:  # nearly always the case; every part is full then
             self.rests = self._trusted == _INFINITE
             return
@@ -159,15 +161,15 @@ class PartedQuota(QuotaBucket):
         self.earn_for(index, self._refund if last_price is None or self.spec.flat_refund else last_price, now)
 
     def charge_for(self, index: int, low: bool, now: float) -> float:
-        """Charge a call that is the own retry of the app with the number `index`: a retry's price, or what the app may
-        spend if that is less. `low`: the call has low priority. Returns the tokens that were taken.
+        """Charge a call that the app with the number `index` made as its own retry. The charge is the price of a retry,
+        or what the app may spend if that is less. `low`: the call has low priority. Returns the tokens that were taken.
         """
         charge = min(self.available(index, low, now), self.spec.retry_cost)
         return charge if self.take_for(index, low, charge, now) else 0.0
 
 
 class SpentByApps(Protocol):
-    """The methods of a quota that an `AppQuota`, one app's view of the quota, needs; the quota may be kept outside this
+    """The methods of a quota that `AppQuota`, one app's view of the quota, calls. The quota may be kept outside this
     process. `index`, in all methods, is the number of the app in the quota's `parts`.
     """
 
@@ -186,8 +188,8 @@ class SpentByApps(Protocol):
         """The level as a share of the capacity (0 to 1); None if the quota has no such share."""
 
     def withheld(self) -> str:
-        """The reason why no retry is granted at the moment whatever the level, as a clause for people; "" if the level
-        alone decides.
+        """The reason why no retry is granted at the moment, even if the level is high enough, as a clause for people;
+        "" if the level alone decides.
         """
 
     def came(self, index: int, now: float) -> None:
@@ -200,32 +202,32 @@ class SpentByApps(Protocol):
         """Whether the app with the number `index` could take the price now. `low`: its call has low priority."""
 
     def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `index` may spend; False if that is too little. `low`: its
-        call has low priority.
+        """Take the price from what the app with the number `index` may spend, and return True; if that is too little,
+        take nothing and return False. `low`: the app's call has low priority.
         """
 
     def earn_for(self, index: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app with the number `index` earned, or got back."""
+        """Put tokens back that the app with the number `index` earned by a success, or that a payment gave back."""
 
     def succeeded_for(self, index: int, last_price: float | None, now: float) -> None:
-        """Refund a call of the app with the number `index` that succeeded. `last_price`: what its last retry paid, None
-        if it was not retried.
+        """Refund a call of the app with the number `index` that succeeded. `last_price`: the price of the call's last
+        retry, None if it was not retried.
         """
 
     def charge_for(self, index: int, low: bool, now: float) -> float:
-        """Charge a call that is the own retry of the app with the number `index`. `low`: the call has low priority.
+        """Charge a call that the app with the number `index` made as its own retry. `low`: the call has low priority.
         Returns the tokens that were taken.
         """
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Ask the bucket outside this process to take the price of a retry that is due at `due`. `answer(price,
-        granted)` is called once, with whether the bucket took it.
+        """Ask the bucket, if it is kept outside this process, for the price of a retry that is due at the time `due`.
+        `answer(price, granted)` is called once; `granted` says whether the price was taken.
         """
 
 
 class AppQuota(Bucket):
-    """A quota as one app's calls spend it. `whole`: the quota of all apps; `index`: the app's number among its
-    parts.
+    """A quota as one app's calls spend it. `whole`: the quota of all apps. `index`: the app's number among the quota's
+    parts. `name`: the app's name.
     """
 
     __slots__ = ("_low", "index", "name", "whole")
@@ -261,8 +263,8 @@ class AppQuota(Bucket):
         self.whole.ask(price, due, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
-        """Pass on the answer of the quota outside this process. If it granted the price, count that as spent by this
-        app.
+        """Pass the answer of the quota outside this process on to `answer`. If the quota granted the price, count it as
+        spent by this app.
         """
         if granted:
             self.whole.parts.took(self.index, price, self.whole.level(now) + price, now)
@@ -363,8 +365,8 @@ class AppBudget(Bucket):
         self.whole.ask(price, due, now, partial(self._answered, now, answer))
 
     def _answered(self, now: float, answer: Callable[[float, bool], None], price: float, granted: bool) -> None:
-        """Pass the answer of the budget outside this process on to `answer`, with the price and whether it was granted.
-        If it granted the retry, count that in the app's own budget.
+        """Pass the answer of the budget outside this process on to `answer`. If that budget granted the retry, count
+        the retry in the app's own budget too.
         """
         if granted:
             self.own.charge_app_retry(now)

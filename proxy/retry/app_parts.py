@@ -1,13 +1,13 @@
 """The parts of a retry quota that are reserved for apps (contract, section 17, "Retry tokens").
 
-Each app has its weight's part of the capacity, never below the price of the dearest retry. An app spends its own part
-first. Beyond it, an app spends what no part reserves, and then borrows from the apps that were not seen in the last
-minute, at most half of what each of them has not spent itself. What an app earns fills its own part first, and then
-pays back what was borrowed; of the tokens that time adds to an empty bucket, every part gets its share. When the bucket
-is full, every part is full, and nothing is lent.
+Each app's part is the capacity times the app's share of all weights, but never less than the price of the dearest
+retry. An app spends its own part first. Beyond its part, it spends tokens that no part reserves. After those, it
+borrows from the apps that were not seen in the last minute: at most half of what each of them has not spent itself.
+Tokens that an app earns fill its own part first, and then pay back what was borrowed. Of the tokens that time adds to
+the bucket, every part gets its share. When the bucket is full, every part is full, and nothing is lent.
 
-Law: the level is what the parts have left, and what no part reserves. Nothing is borrowed from an app that was seen in
-the last minute.
+Law: the bucket's level is the sum of what the parts have left and what no part reserves. Nothing is borrowed from an
+app that was seen in the last minute.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ MOST_PARTS = 64
 
 
 class AppParts:
-    """The parts of one quota of `capacity` tokens, whose dearest retry costs `price`, and which has `level` tokens at
-    first. `index`, in all methods, is the number of an app; levels are those of the whole bucket, in tokens.
+    """The parts of one quota of `capacity` tokens. `shares`: the names and weights of the apps. `price`: what the
+    dearest retry costs. `level`: the tokens that the quota has at first. `sizes`: the size of each app's part in
+    tokens. `index`, in all methods, is the number of an app; levels are those of the whole bucket, in tokens.
     """
 
     __slots__ = ("_indices", "_lent", "_seen", "_spent", "capacity", "sizes")
@@ -52,7 +53,7 @@ class AppParts:
         return (*self._spent, *self._lent, *self._seen)
 
     def restore(self, state: Sequence[float]) -> None:
-        """Take over a state that `state` has returned, of this object or of another with the same definition."""
+        """Take over a state that the method `state` returned, of this object or of another with the same definition."""
         count = len(self.sizes)
         self._spent, self._lent, self._seen = (list(state[at : at + count]) for at in (0, count, 2 * count))
 
@@ -65,13 +66,13 @@ class AppParts:
         return self._seen[index]
 
     def own(self, index: int) -> float:
-        """The tokens that are left of the part of the app with the number `index`."""
+        """The tokens that the app with the number `index` has left of its own part."""
         size, spent, lent = self.sizes[index], self._spent[index], self._lent[index]
         return size - spent - lent
 
     def affords(self, index: int, low: bool, price: float, level: float, now: float) -> bool:
-        """Whether the app with the number `index` may spend the price now, of a bucket that has `level` tokens. `low`:
-        its call has low priority.
+        """Whether the app with the number `index` may spend the price now, if the bucket has `level` tokens. `low`: the
+        app's call has low priority.
         """
         if not low and 0 < price <= level and price <= self.own(index):  # mostly: the other parts do not matter
             return True
@@ -80,7 +81,8 @@ class AppParts:
 
     def available(self, index: int, low: bool, level: float, now: float) -> float:
         """The tokens that the app with the number `index` may spend now, of its own part and beyond it, if the bucket
-        has `level` tokens. `low`: its call has low priority.
+        has `level` tokens. `low`: the app's call has low priority; such calls get nothing from a bucket that is at most
+        half full.
         """
         if low and level <= self.capacity / 2:
             return 0.0
@@ -88,7 +90,7 @@ class AppParts:
         return max(0.0, min(level, self.own(index) + beyond))
 
     def took(self, index: int, price: float, level: float, now: float) -> None:
-        """Note that the app with the number `index` spends the price, of a bucket that had `level` tokens before."""
+        """Note that the app with the number `index` spends the price from a bucket that had `level` tokens before."""
         left = self.own(index)
         if price <= left:
             self._spent[index] += price
@@ -104,8 +106,8 @@ class AppParts:
                     self._lent[other] += min(loan, loan / whole * beyond)
 
     def earned(self, index: int, tokens: float, level: float) -> None:
-        """Note that the app with the number `index` earned tokens, or got some back. `level`: the bucket's level after
-        that.
+        """Note that the app with the number `index` earned tokens, or got some back. `level`: the bucket's level
+        afterwards.
         """
         if level >= self.capacity:
             self._fill()
@@ -120,7 +122,7 @@ class AppParts:
                 self._lent = [lent * left for lent in self._lent]
 
     def refilled(self, before: float, level: float) -> None:
-        """Note that the bucket got tokens that no app earned: it had `before`, and has `level` tokens now."""
+        """Note that the bucket got tokens that no app earned: it had `before` tokens, and has `level` tokens now."""
         if level >= self.capacity:
             self._fill()
         elif level > before:
@@ -143,8 +145,8 @@ class AppParts:
         return unreserved
 
     def _loans(self, index: int, now: float) -> list[float]:
-        """The tokens that the app with the number `index` may borrow now from each of the apps, by their numbers; 0 for
-        itself and for apps that were seen lately.
+        """The tokens that the app with the number `index` may borrow now from each of the apps, listed by the apps'
+        numbers; 0 for the app itself and for apps that were seen in the last minute.
         """
         return [
             0.0 if other == index or now - self._seen[other] <= SEEN else max(0.0, (size - spent) / 2 - lent)

@@ -1,8 +1,8 @@
 """The apps that one sidecar serves, by name (contract, section 17).
 
-A name is no proof of who it is; what can't be forged comes first. Each app has a weight and a priority, by which its
-calls wait. Names that the configuration does not know count as one app, `others`, so that no key which an app puts in
-place of a name is ever shown.
+A name does not prove which app sends a request, so the ways of naming that can't be forged come first. Each app has a
+weight and a priority, which decide in what order its calls wait. All names that the configuration does not know count
+as one app, `others`; so a key that an app sends in place of a name is never shown.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PRIORITY_FIELD = "x-retry-priority"
 
 @dataclass(frozen=True, slots=True)
 class NamedApp(NamedAppBase):
-    """An app, as queues of waiting calls know it: `rank` is the number of its priority (the lowest goes first), and
-    `weight` its share beside other apps of that rank.
+    """An app, as queues of waiting calls know it. `name`: its name. `weight`: its share among the apps of the same
+    rank. `rank`: the number of its priority; calls of the lowest rank go first.
     """
 
     name: str = OTHERS
@@ -32,14 +32,15 @@ class NamedApp(NamedAppBase):
     rank: int = RANKS["normal"]
 
     def lowered(self) -> NamedApp:
-        """The same app with the lowest rank, for a call that the app itself marks as one of low priority."""
+        """The same app with the lowest priority, for a call that the app itself marks as one of low priority."""
         return self if self.rank == RANKS["low"] else NamedApp(self.name, self.weight, RANKS["low"])
 
 
 @dataclass(frozen=True, slots=True)
 class Apps:
-    """The configuration of apps. `by`: what names them, in order: listener, unix_user, proxy_user, or the lower-case
-    name of a request field, which is in `fields` too. `required`: requests without a name are refused.
+    """The configuration of apps. `by`: what names an app, in the order in which it is tried: listener, unix_user,
+    proxy_user, or the lower-case name of a request field. `required`: requests without a name are refused. `known`: the
+    configured apps by name. `others`: the app that stands for all other names. `fields`: the request fields in `by`.
     """
 
     by: tuple[str, ...] = ("listener", "unix_user", "proxy_user")

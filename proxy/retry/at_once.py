@@ -1,11 +1,11 @@
-"""Calls sent without a `Call`, since nothing has to be decided for them: what they take, and who learns from it.
+"""Calls that are sent without a `Call` object, since nothing has to be decided for them.
 
 A driver may send a request at once (`proxy.retry.request_hints.may_start_undecided`), and makes a `Call` only if
-anything but a plain success happens. Until then it asks the same gates, and reports to the same objects, as the `Call`
-would; what was taken goes over to the `Call` with its attempt (`proxy.retry.machine.Call.flown`).
+anything but a plain success happens. Until then it asks the same gates as the `Call` would, and reports to the same
+objects. If a `Call` is made, it takes over the tokens and places that were taken (`proxy.retry.machine.Call.flown`).
 
-Law: only a call that no gate holds passes here, and only where no other call waits. Any other asks the gates as a
-waiter (`proxy.retry.admission`), and nothing of it is taken here.
+Law: a call passes here only if no gate holds it, and no other call waits. Any other call asks the gates as a waiter
+(`proxy.retry.admission`), and nothing is taken for it here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from proxy.retry.token_bucket import TokenGate
 
 
 def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
-    """Let a call of `app` (None for a call without a name), which the governor does not hold, pass the gates of the
-    scope, taking there what its attempt costs, and return True. If any gate might hold the call, return False, with
-    nothing taken.
+    """Let a call pass the gates of the scope, if none holds it, and take what its attempt costs there. Returns True; or
+    False, with nothing taken, if any gate might hold the call. `app`: the call's app, None for a call without a name.
+    The governor must not hold the call.
     """
     if scope.keys is not None:
         return False
@@ -39,7 +39,9 @@ def pass_gates(scope: ScopeState, app: NamedApp | None, now: float) -> bool:
 
 
 def turn_back(scope: ScopeState, now: float) -> None:
-    """Give back what a call took when it passed the gates, because its attempt is not sent after all."""
+    """Give back the tokens and the place that a call took when it passed the gates, because its attempt is not sent
+    after all.
+    """
     if scope.ungated or scope.mode:
         return
     for gate in (scope.rate, scope.limiter):
@@ -50,8 +52,8 @@ def turn_back(scope: ScopeState, now: float) -> None:
 
 
 def answered(choice: Choice, policy: Policy, env: Env, sent: float, now: float) -> None:
-    """Report the head of an answer, which is no failure, to the only endpoint's circuit breaker, if it has one.
-    `choice`: the endpoint; `sent`: when the attempt was sent.
+    """Report to the circuit breaker of the policy's only endpoint, if it has one, that the head of an answer came which
+    is no failure. `choice`: the endpoint. `sent`: the time at which the attempt was sent.
     """
     breaker = choice.breaker
     if breaker is not None:

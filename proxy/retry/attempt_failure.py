@@ -1,4 +1,6 @@
-"""The failure of an attempt, with its class and pushback, as its answer or its fault tells it."""
+"""The failure of an attempt, made from its answer or its fault, with its class and its pushback (when the upstream says
+to try again).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ def _is_non_fatal(call: CallState, fault: Fault | None) -> bool:
 
 
 def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, sent: float, wall: float) -> Failure:
-    """The failure of an attempt that was sent at `sent` and answered with `reply`, with the answer's pushback. `wall`:
-    the wall clock when the answer came (seconds since the epoch).
+    """The failure of an attempt that was sent at the time `sent` and answered with `reply`, with the answer's pushback.
+    `verdict`: the answer's class, with the reason. `wall`: the wall clock when the answer came (seconds since the
+    epoch).
     """
     pushback = _pushback_of(call, reply, verdict.cls, wall)
     if pushback.retry and verdict.cls is Class.UNNAMED:
@@ -30,9 +33,9 @@ def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, se
 
 
 def _pushback_of(call: CallState, reply: Reply, cls: Class, wall: float) -> Pushback:
-    """The pushback of an answer whose class is `cls`. `wall`: when it came, in seconds since the epoch. Under hedging,
-    any failure that `non_fatal` names is read like a retryable one, so that a hedge too is never sent sooner than a
-    pushback says.
+    """The pushback of an answer whose class is `cls`. `wall`: the wall clock when the answer came (seconds since the
+    epoch). Under hedging, any failure that `non_fatal` names is read as if it were retryable, so that no hedge is sent
+    sooner than a pushback allows.
     """
     policy = call.policy
     if reply.plain and not policy.classify.resets:

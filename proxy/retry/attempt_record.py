@@ -1,5 +1,5 @@
-"""The record of what happened to each attempt of a call, and why: for the access log, /requests, explain and the
-tests.
+"""The record of what happened to each attempt of a call, and why: for the access log, the admin port's page /requests,
+the command `explain`, and the tests.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ FELL_BACK = "fell back"
 
 
 class AttemptRecord:
-    """The record of one attempt. Times are seconds on the driver's clock; `delay` is the wait before the next
-    attempt.
+    """The record of one attempt. Times are seconds on the driver's clock; `delay` is the wait before the next attempt.
 
-    `decision` is "delivered", "retried", "transparent" (sent again at once, same number), "cancelled", "hedged on",
-    "fell back" or the outcome that ended the call; `why` names the reason if that was a refusal. `pushback` is the
-    field that named `pushback_delay` (seconds), or that forbade a retry. `price` is what this attempt paid if it is a
-    retry (tokens). `held` is how long (seconds) a gate (`held_by`: cooldown, rate or limiter) held the attempt before
-    it was sent. `endpoint` is the endpoint it was sent to, if a driver reported it (`Call.sent`). `rst_code` is the
-    HTTP/2 error code that ended it. `protocol` is http/1.1 or http/2, or "" if nothing was sent. `upstream` and `route`
-    are set only in a call that fell back to another upstream; else they are "", and the call's policy has them.
-    `first_byte` is the time (seconds) from the request's last byte to the first byte of the answer that counts, if a
-    timeout waited for it. `key` is the number of the credential that the attempt carried, from 0, or None; `key_why`
-    says why that credential was chosen; `aside` is whether the end of this attempt put that credential aside. `range`
-    is the Range that it asked for, to go on with an answer that broke; else "".
+    `decision` is "delivered", "retried", "transparent" (sent again at once, with the same number), "cancelled", "hedged
+    on", "fell back" or the outcome that ended the call. If the decision was against another attempt, `why` names the
+    reason. `pushback` is the field of the answer that named `pushback_delay` (seconds), or that forbade a retry.
+    `price` is the number of tokens that this attempt paid if it is a retry. `held` is how many seconds a gate held the
+    attempt before it was sent, and `held_by` is that gate: cooldown, rate or limiter. `endpoint` is the endpoint that
+    the attempt was sent to, if a driver reported it (`Call.sent`). `rst_code` is the HTTP/2 error code that ended the
+    attempt. `protocol` is http/1.1 or http/2, or "" if nothing was sent.
+
+    `upstream` and `route` are set only in a call that fell back to another upstream; otherwise they are "", and the
+    call's policy has them. `first_byte` is the time (seconds) from the request's last byte to the first byte of the
+    answer that counts, if a timeout waited for it. `key` is the number of the credential that the attempt carried, from
+    0, or None; `key_why` says why that credential was chosen; `aside` says whether this attempt's end put the
+    credential aside (no attempt carries it for some time). `range` is the Range that the attempt asked for, to go on
+    with an answer that broke; otherwise "".
     """
 
     __slots__ = (
@@ -100,8 +102,8 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class FallbackRecord:
-    """A fallback that was considered: the call would have ended with `outcome`, and either went on to the upstream
-    named `to`, or did not, for the reason `skipped`.
+    """A fallback to another upstream that was considered when the call would have ended with `outcome`. `to`: the name
+    of that upstream. `skipped`: the reason why the call did not go on there; "" if it did.
     """
 
     to: str

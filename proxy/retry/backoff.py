@@ -1,20 +1,10 @@
-"""How long to wait before retry n: exponential growth under a cap, times a jitter.
+"""How long to wait before retry n: exponential growth up to a maximum, times a jitter.
 
-Law: a pure function of (definition, n, draw). What a series must remember - the backoff computed before, for
-`decorrelated` - is an argument, kept in the call's token, so that two calls can never share it (smithy-python keeps it
-on the shared strategy object, and mixes the series of concurrent calls).
+Law: a pure function of (definition, n, draw). The backoff computed before, which `decorrelated` needs, is an argument,
+and is kept in the call's token. So two calls can never share it (smithy-python keeps it on the shared strategy object,
+and mixes the series of concurrent calls).
 
 Theory (contract, section 3). `cap(n) = min(max, base * multiplier^(n-1))` for n = 1, 2, ...; r is uniform in [0, 1).
-
-    none          cap                       full          r * cap
-    equal         (0.5 + 0.5 r) * cap       proportional  (0.8 + 0.4 r) * cap      (gRPC A6 as published; may pass max)
-    decorrelated  min(max, base + r * (3 * previous - base)), previous = base before the first retry
-
-Sources: AWS Architecture Blog "Exponential Backoff And Jitter" (full, equal, decorrelated); gRPC A6 (proportional). A
-max below base and zeros are accepted: the formula stands.
-
-`WaitSeries` combines the backoff with pushbacks: a retry is never sent sooner than a pushback says, except that the
-clamp of `standard-2026` limits how long a pushback may be.
 """
 
 from __future__ import annotations
@@ -36,10 +26,11 @@ def needs_draw(backoff: Backoff) -> bool:
 
 
 def delay(backoff: Backoff, n: int, r: float, throttling: bool = False, previous: float | None = None) -> float:
-    """Seconds before retry n (1, 2, ...; 0 for the initial attempt, n below 1); `r` is a draw from [0, 1).
+    """The seconds to wait before retry `n` (1, 2, ...; for the initial attempt, with `n` below 1, the result is 0).
+    `r`: a draw from [0, 1).
 
-    `throttling`: whether the failure before was a throttling, so that `throttling_base` replaces `base`. `previous`:
-    the backoff computed before in this call (not a pushback), None before the first retry.
+    `throttling`: whether the previous attempt failed by throttling, so that `throttling_base` replaces `base`.
+    `previous`: the backoff that was computed last in this call (not a pushback), None before the first retry.
     """
     if n < 1:
         return 0.0
@@ -70,7 +61,7 @@ def _power(multiplier: float, exponent: int) -> float:
 
 
 def _times(left: float, right: float) -> float:
-    """The product of two numbers of zero or more, in which zero times infinity is zero: a delay of zero stays zero
+    """The product of two numbers of zero or more, in which zero times infinity is zero: a delay of zero stays zero,
     however often it is doubled.
     """
     return left * right if left and right else 0.0
@@ -84,8 +75,9 @@ class Chance(Protocol):
 
 
 class WaitSeries:
-    """The series of waits between one call's attempts. `n` is the number of backoffs computed so far in the series,
-    `previous` the last of them in seconds (decorrelated jitter needs it).
+    """The series of waits between one call's attempts. `n`: how many backoffs were computed so far in the series.
+    `previous`: the last of them in seconds, which decorrelated jitter needs. `strategy`: the policy's strategy. `rng`:
+    the source of random draws.
     """
 
     __slots__ = ("n", "previous", "rng", "strategy")
@@ -99,8 +91,8 @@ class WaitSeries:
         self.previous = None
 
     def next_wait(self, pushback: float | None, throttled: bool) -> float:
-        """Seconds to wait before the next retry. `pushback`: seconds that the upstream named, None if it named none;
-        `throttled`: the failure was throttling.
+        """The seconds to wait before the next retry. `pushback`: the seconds that the upstream asked to wait, None if
+        it did not ask. `throttled`: the failure was throttling.
         """
         strategy = self.strategy
         if (
@@ -126,7 +118,7 @@ class WaitSeries:
 
 
 class ExponentialRetryBackoffStrategy:
-    """The module's formulas as a `RetryBackoffStrategy`, without state: what a series must remember is an argument.
+    """This module's formulas as a `RetryBackoffStrategy`. It keeps no state: the previous backoff is an argument.
 
     Times are seconds; `random` returns a uniform draw from [0, 1), and is called only if the jitter needs a draw.
     Raises ValueError for an invalid argument.
@@ -155,8 +147,8 @@ class ExponentialRetryBackoffStrategy:
 
     @classmethod
     def of(cls, backoff: Backoff, random: Callable[[], float] | None = None) -> ExponentialRetryBackoffStrategy:
-        """Make a strategy from the definition `backoff`. `random`: returns the draws from [0, 1), None for the default
-        source.
+        """Make a strategy from the definition `backoff`. `random`: the function that returns draws from [0, 1); None
+        for the default source.
         """
         strategy = cls(random=random)
         strategy.backoff = backoff
@@ -165,9 +157,9 @@ class ExponentialRetryBackoffStrategy:
     def compute_next_backoff_delay(
         self, retry_attempt: int, *, previous: float | None = None, throttling: bool = False
     ) -> float:
-        """Seconds before retry `retry_attempt` (1, 2, ...); 0 for attempt 0.
+        """The seconds to wait before the retry with the number `retry_attempt` (1, 2, ...); 0 for attempt 0.
 
-        `previous`: the backoff before this one, for decorrelated jitter. `throttling`: whether the last failure was a
+        `previous`: the last backoff in seconds, for decorrelated jitter. `throttling`: whether the last failure was
         throttling.
         """
         if retry_attempt < 1:

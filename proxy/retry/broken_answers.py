@@ -1,7 +1,7 @@
-"""The choice of answers that are kept until they are whole, since another attempt may follow if they break.
+"""The choice of answers that are held back until they are complete, since another attempt may follow if they break off.
 
-Contract, section 15, "Whole answers". An answer is kept only if another attempt would really follow a break: nothing is
-delayed that could not be repeated.
+Contract, section 15, "Whole answers". An answer is held back only if another attempt would really follow a break.
+Answers to requests that could not be repeated are not delayed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _BROKEN = Fault(FaultKind.RESET, Progress.ANSWERED)
 
 
 def may_break(policy: Policy, request: Request) -> bool:
-    """Whether another attempt may follow if the answer to this request breaks before it is whole, and the contract lets
-    such an answer be kept: a GET, HEAD or OPTIONS, a call with an idempotency key of the app's own, or a call that the
-    provider's own client repeats after a break. A write under a condition (If-Match, say) is not such a call: its first
-    attempt may be what makes the condition fail.
+    """Whether an answer to this request may be held back until it is complete, because another attempt may follow if
+    the answer breaks off. The failure must be retryable, and the request one of these: a GET, HEAD or OPTIONS; a call
+    with an idempotency key of the app's own; a call that the provider's own client repeats after a break. A write under
+    a condition (If-Match, say) never qualifies: its first attempt may itself make the condition fail.
     """
     fields, rules = request.fields, policy.classify
     if _is_conditional_write(request):
@@ -47,7 +47,7 @@ def may_break(policy: Policy, request: Request) -> bool:
 
 def _is_conditional_write(request: Request) -> bool:
     """Whether the request has a condition (If-Match, If-Unmodified-Since, or If-None-Match: *) that may fail once the
-    request itself was carried out.
+    request itself has been carried out.
     """
     fields = request.fields
     if fields.get_all("if-match") or fields.get_all("if-unmodified-since"):
@@ -56,10 +56,12 @@ def _is_conditional_write(request: Request) -> bool:
 
 
 def may_follow_head(policy: Policy, request: Request) -> bool:
-    """Whether a request may be repeated although the upstream has carried it out: the head of a success had come when
-    the answer broke or fell silent. A DELETE, or a PUT under a condition, is not repeated, since the second attempt
-    would be answered 404 or 412, and the app would be told of a failure. It is repeated after all if `unsafe_methods`
-    is `always`, if it has an idempotency key of the app's own, or if the provider's own client repeats it then.
+    """Whether a request may be repeated although the upstream has probably carried it out: the head of a success had
+    come when the answer broke off or fell silent.
+
+    A DELETE, or a PUT under a condition, is not repeated, since the second attempt would be answered 404 or 412, and
+    the app would take that for a failure. Such a request is repeated after all if `unsafe_methods` is `always`, if it
+    has an idempotency key of the app's own, or if the provider's own client would repeat it.
     """
     method, rules = request.method, policy.classify
     if method != "DELETE" and not (method == "PUT" and _is_conditional_write(request)):
@@ -70,8 +72,8 @@ def may_follow_head(policy: Policy, request: Request) -> bool:
 
 
 def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:
-    """Whether this success is one that may be kept until it is whole: no stream, no upgrade, and no partial answer
-    (206) that is longer than what is kept. `answers`: the policy's bounds on such answers.
+    """Whether this success may be held back until it is complete: it is no stream, no upgrade, and no partial answer
+    (206) that is longer than what may be held. `answers`: the policy's bounds on held answers.
     """
     media = media_type(reply)
     if media in _STREAMING or is_grpc_media(media) or reply.status == 101:

@@ -1,4 +1,6 @@
-"""The definitions of buckets, as the configuration compiles to them: what retries pay, and how often attempts begin."""
+"""The definitions of buckets, as the configuration compiles to them: what retries cost, and how often attempts may
+begin.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,13 @@ QUIET_UP_TO = 0.1
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
     """AWS's retry quota. Costs, refunds and levels are tokens. A success gives back what the call's last retry cost, or
-    `success_refund` if it was not retried; with `flat_refund` (as in the Smithy specification's example) every success
-    gives back `success_refund`. `initial`: the level at first, None for a full bucket; `refill`: tokens added a second.
-    `apps`: the apps for which a part of the quota is reserved, empty for none. `quiet_up_to`: the level up to which the
-    quota regains QUIET_REFILL of its capacity in each second of quiet; 0 for never. It excludes `refill`.
+    `success_refund` if the call was not retried. With `flat_refund` (as in the Smithy specification's example) every
+    success gives back `success_refund`.
+
+    `initial`: the level at first, None for a full bucket. `refill`: tokens added a second. `apps`: the apps for which a
+    part of the quota is reserved, empty for none. `quiet_up_to`: in each second of quiet (few calls begin, and no retry
+    is paid) the quota regains QUIET_REFILL of its capacity, up to this level; 0 if it does not. A quota has either
+    `refill` or `quiet_up_to`.
     """
 
     capacity: float = 500
@@ -48,8 +53,8 @@ class QuotaSpec:
         return max(self.retry_cost, self.timeout_cost, self.throttling_cost)
 
     def refilled_in_quiet(self, max_attempts: int) -> QuotaSpec:
-        """A copy of this quota that also refills while no calls are made. A strategy has it for policies that name no
-        bucket. This refill ends at a tenth of the capacity, or at what the retries of one call with `max_attempts`
+        """A copy of this quota that also refills while few calls are made; a strategy uses it for policies that name no
+        bucket. The refill ends at a tenth of the capacity, or at what the retries of one call with `max_attempts`
         attempts may cost, whichever is more.
         """
         most = max(QUIET_UP_TO * self.capacity, (max_attempts - 1) * self.dearest)
@@ -70,7 +75,7 @@ class ThrottleSpec:
 @dataclass(frozen=True, slots=True)
 class BudgetSpec:
     """The retry budget of Finagle, Linkerd and Envoy: retries may be `percent` of the calls within `window` seconds, or
-    `min_per_second`. `apps`: the apps that have a budget of their own calls as well, empty for none.
+    `min_per_second`, whichever is more. `apps`: the apps whose own calls have a budget as well, empty for none.
     """
 
     percent: float = 20
@@ -91,8 +96,9 @@ COUNTS_OUTPUT = frozenset({"tokens", "requested", "output"})
 
 @dataclass(frozen=True, slots=True)
 class RateSpec:
-    """A classic token bucket on attempts, including first ones. `rate`: tokens a second; `burst`: tokens. `unit`: what
-    a token is (contract, section 16).
+    """A classic token bucket from which every attempt takes tokens, first attempts too. `rate`: tokens added a second.
+    `burst`: the most tokens that the bucket holds. `when_empty`: whether calls wait or are refused. `initial`: the
+    tokens at first, None for `burst`. `unit`: what a token is (contract, section 16).
     """
 
     rate: float
@@ -114,13 +120,14 @@ JsonPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class UsageFields:
-    """The places where a provider's requests and answers say how many of a language model's tokens they cost.
+    """The places where a provider's requests and answers say how many of a language model's tokens they cost. All but
+    `media` are JSON paths.
 
     In a request: `maximum`, the most output tokens; `choices`, how many outputs it asks for; `model`, the model's name;
-    `media`, the names of members whose strings are media (images, sounds) wherever they stand, where `a.b` means the
-    member `b` of an object that is itself the member `a`. In an answer, or in an event of a stream: `prompt` and
-    `output`, numbers of tokens that are added up; `prompt_free`, tokens within `prompt` that the provider does not
-    count (cached input); `text`, the output's text. All but `media` are JSON paths.
+    `media`, the names of members whose strings are media (images, sounds), at any depth, where `a.b` means the member
+    `b` of an object that is itself the member `a`. In an answer, or in an event of a stream: `prompt` and `output`,
+    numbers of tokens that are added up; `prompt_free`, tokens within `prompt` that the provider does not count (cached
+    input); `text`, the output's text.
     """
 
     maximum: tuple[JsonPath, ...] = ()
@@ -135,10 +142,10 @@ class UsageFields:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """The estimate of an attempt's price in a language model's tokens (contract, section 16). `output`: output tokens
-    if the request names no maximum; `bytes`: bytes of text for each token; `burst`: the most tokens that a bucket holds
-    (a larger maximum in a request counts as this); `fields`: where the policy's packs find such figures in requests and
-    answers.
+    """How an attempt's price in a language model's tokens is estimated (contract, section 16). `output`: the output
+    tokens to assume if the request names no maximum. `bytes`: the bytes of text for each token. `burst`: the most
+    tokens that a bucket holds; a larger maximum in a request counts as this. `fields`: where requests and answers state
+    such figures, for each dialect pack (rules for one provider) of the policy.
     """
 
     output: float = 1024
@@ -149,11 +156,12 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class BucketRef:
-    """A reference to a bucket. `name`: the name of a bucket that `buckets:` defines, and that all policies which name
-    it share; None means a bucket of its own for each pair of strategy definition and scope value within an upstream.
+    """A policy's reference to a bucket. `spec`: the bucket's definition. `name`: the name of a bucket that `buckets:`
+    defines, and that all policies which name it share. Without a name, each pair of strategy definition and scope value
+    within an upstream has a bucket of its own.
 
-    `group`, unless None, replaces the strategy definition in that pair: a bucket written as a mapping is one for all
-    the strategies that inherit it, and a service config's throttling is one for all its methods.
+    `group`, unless None, replaces the strategy definition in that pair: a bucket written as a mapping is shared by all
+    strategies that inherit it, and the throttling of a gRPC service config by all its methods.
     """
 
     spec: BucketSpec

@@ -48,9 +48,11 @@ Affords = bool | Literal["ask"]
 
 class Bucket:
     """The store of tokens that the retries of a policy are paid from. Buckets kept outside this process (stores/) have
-    the same interface. `rests`: the bucket is full, and this process alone changes it, so that a caller need not call
-    `succeeded`, and may set `called_at` (the time of the latest call that began in this way) instead of calling
-    `begin`. `charges_failures`: failed attempts cost tokens, so that each has to be reported (`failed`).
+    the same interface.
+
+    `rests`: the bucket is full, and this process alone changes it. A caller need not call `succeeded` then, and may set
+    `called_at` (the time of the latest call that began in this way) instead of calling `begin`. `charges_failures`:
+    failed attempts cost tokens, so each must be reported (`failed`). `capacity`: the most tokens that the bucket holds.
     """
 
     __slots__ = ("called_at", "capacity", "charges_failures", "rests", "spec")
@@ -71,32 +73,32 @@ class Bucket:
         """Count a call that begins."""
 
     def price(self, cls: Class) -> float:
-        """The price (tokens) of a retry after a failure of this class. A failure that no rule, dialect or list names is
-        priced as a transient one.
+        """The price (tokens) of a retry after a failure of this class. A failure that no rule, dialect or list of the
+        policy names is priced as a transient one.
         """
         raise NotImplementedError
 
     def affords(self, price: float, now: float) -> Affords:
-        """Whether `take` would succeed now. ASK if this process can't know, because the tokens are kept outside it:
-        then `take` refuses, and `ask` finds out.
+        """Whether `take` would succeed now. The result is ASK if this process can't know, because the tokens are kept
+        outside it; then `take` would refuse, and `ask` finds out.
         """
         raise NotImplementedError
 
     def offer(self, cls: Class, now: float) -> float | None:
-        """The price (tokens) of a retry after a failure of this class, None if the bucket refuses it now. The price is
-        also offered if the bucket has to be asked first (ASK).
+        """The price (tokens) of a retry after a failure of this class; None if the bucket would refuse it now. If the
+        bucket has to be asked first (ASK), the price is returned too.
         """
         price = self.price(cls)
         return price if self.affords(price, now) else None
 
     def take(self, price: float, now: float) -> bool:
-        """Check and deduct the price in one step; False if it was refused, and nothing deducted."""
+        """Check and deduct the price in one step. Returns False if the price was refused, and nothing deducted."""
         raise NotImplementedError
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Find out whether the price of a retry that is due at `due` is granted, and take it if so. `answer(price,
-        granted)` is called exactly once, with the price asked for, at the latest at `due` or a round trip to Redis from
-        now, whichever is later.
+        """Find out whether the bucket grants the price of a retry that is due at the time `due`, and take the price if
+        so. `answer(price, granted)` is called exactly once: at the time `due`, or a round trip to Redis from now,
+        whichever is later, or sooner.
         """
         answer(price, self.take(price, now))
 
@@ -106,77 +108,79 @@ class Bucket:
         """
 
     def failed(self, now: float) -> None:
-        """Count a failed attempt. Called only if the bucket `charges_failures`, and only for failures that are
+        """Count a failed attempt. Called only if the bucket has `charges_failures`, and only for failures that are
         retryable, or whose pushback forbids a retry.
         """
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Refund a call that succeeded; `last_price` is what its last retry paid, None if it was not retried."""
+        """Refund a call that succeeded. `last_price`: the price of its last retry, None if it was not retried."""
         raise NotImplementedError
 
     def charge_app_retry(self, now: float) -> float:
-        """Charge a call that is the app's own retry: take as many tokens of a retry's price as are available, and never
-        refuse. Returns the tokens that were taken.
+        """Charge a call that is the app's own retry: take the price of a retry, or as much of it as the bucket has, and
+        never refuse. Returns the tokens that were taken.
         """
         raise NotImplementedError
 
     def app_succeeded(self, charged: float, now: float) -> None:
-        """Refund an app's own retry whose first attempt succeeded: the `charged` tokens, in place of the usual
-        refund.
+        """Refund a call that was the app's own retry, and whose first attempt succeeded. `charged`: the tokens that it
+        was charged, which are put back in place of the usual refund.
         """
         self.succeeded(charged, now)
 
     def share(self, now: float) -> float | None:
-        """The level as a share of the capacity (0 to 1), at which the bucket that replaces this one starts; None if a
-        bucket of this kind has no such share.
+        """The level as a share of the capacity (0 to 1); None if a bucket of this kind has no such share. A bucket that
+        replaces this one starts with the same share.
         """
         return None
 
     def withheld(self) -> str:
-        """The reason why no retry is granted at the moment whatever the level, as a clause for people; "" if the level
-        alone decides.
+        """The reason why no retry is granted at the moment, even if the level is high enough, as a clause for people;
+        "" if the level alone decides.
         """
         return ""
 
     def of_app(self, app: NamedApp) -> Bucket:
-        """The bucket as the calls of this app spend it."""
+        """Return one app's view of the bucket, from which the calls of this app pay; the bucket itself if apps have no
+        parts of it.
+        """
         return self
 
     def came(self, place: int, now: float) -> None:
-        """Count a call that begins, of the app with the number `place` among the bucket's parts; a bucket without parts
-        counts it like any other call.
+        """Count a call that begins. `place`: the number of the call's app among the bucket's parts; a bucket without
+        parts ignores it.
         """
         self.begin(now)
 
     def affords_for(self, place: int, low: bool, price: float, now: float) -> Affords:
-        """Whether `take_for` would succeed now (see `affords`), for the app with the number `place` among the bucket's
-        parts. `low`: its call has low priority.
+        """Whether `take_for` would succeed now; the result is that of `affords`. `place`: the number of the call's app
+        among the bucket's parts. `low`: the call has low priority.
         """
         return self.affords(price, now)
 
     def take_for(self, place: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `place` among the bucket's parts may spend; False if that is
-        too little. `low`: its call has low priority.
+        """Take the price from what an app may spend, and return True; if that is too little, take nothing and return
+        False. `place`: the number of the app among the bucket's parts. `low`: the app's call has low priority.
         """
         return self.take(price, now)
 
     def succeeded_for(self, place: int, last_price: float | None, now: float) -> None:
-        """Refund a call that succeeded, of the app with the number `place` among the bucket's parts. `last_price`: what
-        its last retry paid, None if it was not retried. A bucket without parts refunds it like any other call.
+        """Refund a call that succeeded. `place`: the number of the call's app among the bucket's parts; a bucket
+        without parts ignores it. `last_price`: the price of the call's last retry, None if it was not retried.
         """
         self.succeeded(last_price, now)
 
     def spendable(self, now: float) -> float:
-        """The tokens that may be spent now: the level; of a bucket as one app spends it (`of_app`), what that app may
-        spend.
+        """The tokens that may be spent now: the bucket's level or, for one app's view of the bucket (`of_app`), what
+        that app may spend.
         """
         return self.level(now)
 
 
 def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: float = -math.inf) -> Bucket:
-    """Make a bucket for this definition. `instead_of`: the bucket that the new one replaces; the new one starts with
-    the same share of its capacity as that had at `now`. `now`: seconds of the driver's clock; if omitted, the bucket's
-    time begins when it is first used.
+    """Make the bucket that `spec` defines. `instead_of`: the bucket that the new one replaces; the new one starts with
+    the same share of its capacity as the old one had at the time `now`. `now`: seconds on the driver's clock; if
+    omitted, the bucket's time begins when it is first used.
     """
     if isinstance(spec, QuotaSpec):
         return QuotaBucket(spec, instead_of=instead_of, now=now)
@@ -191,12 +195,12 @@ class QuotaBucket(Bucket):
     """AWS's retry quota. Source: AWS SDK for Java 2.x (500 tokens, 5 for a retry, 1 for a success); Smithy's example
     with `flat_refund`.
 
-    With `refill`, time adds tokens too, computed whenever the level is read: `_level` is the level at time `_at`. A
+    With `refill`, time adds tokens too, computed whenever the level is read: `_level` is the level at the time `_at`. A
     quota that refills in quiet (while few calls begin and no retry is paid) does the same while its level is below
-    `_low` (0 for any other quota), except that `_at` may lie ahead: it is when quiet begins. Calls that begin delay
-    quiet, but are noted only while the level is below `_low`. Earlier ones do not matter, since the payment that lowers
-    the level below `_low` delays quiet by more than they could. `_trusted`: the time from which `begin` has to look at
-    the level again, because other processes change it too.
+    `_low`, which is 0 for any other quota. For such a quota `_at` may lie ahead: it is the time at which quiet begins.
+    Calls that begin delay quiet, but are noted only while the level is below `_low`. Earlier calls do not matter, since
+    the payment that lowers the level below `_low` delays quiet by more than they could. `_trusted`: the time from which
+    `begin` has to look at the level again, because other processes change it too.
     """
 
     __slots__ = (
@@ -222,7 +226,7 @@ class QuotaBucket(Bucket):
         return self._level, self._at, self._refill, self._low
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that `state` has returned, of this object or of another with the same definition."""
+        """Take over a state that the method `state` returned, of this object or of another with the same definition."""
         self._level, self._at, self._refill, self._low = state
         self.rests = False
 
@@ -232,7 +236,7 @@ class QuotaBucket(Bucket):
         return self._level
 
     def _advance(self, now: float) -> None:
-        """Add what time refilled since `_at`, as far as time refills; nothing if time runs backwards."""
+        """Add the tokens that time added since `_at`; none if `now` is not later."""
         if now > self._at:
             most = self._low or self.capacity
             if self._level < most and self._at > -math.inf:
@@ -249,8 +253,8 @@ class QuotaBucket(Bucket):
         self._at = max(self._at, min(self._at + QUIET_PER_CALL, now + QUIET_MEMORY))
 
     def _note_payment(self, now: float) -> None:
-        """Note that a retry was paid: the quota is no longer full. If it is a quota that refills in quiet (see the
-        class), quiet cannot begin until some time after `now`.
+        """Note that a retry was paid: the quota is no longer full. If it refills in quiet (see the class), quiet cannot
+        begin until QUIET_PER_RETRY seconds after `now`.
         """
         self.rests = False
         if self._low:
@@ -283,8 +287,8 @@ class QuotaBucket(Bucket):
         self._level = min(self.capacity, self.level(now) + price)
 
     def succeeded(self, last_price: float | None, now: float) -> None:
-        """Put back what the last retry paid (`last_price`) or, after a success at the first attempt (None), the refund;
-        with `flat_refund` every success earns the refund only.
+        """Put back `last_price`, the price of the call's last retry; if that is None, since the first attempt
+        succeeded, put back the refund. With `flat_refund` every success earns only the refund.
         """
         if self._level >= self.capacity:  # nearly always the case
             self.rests = self._trusted == _INFINITE
@@ -308,7 +312,7 @@ class QuotaBucket(Bucket):
 
 
 class ThrottleBucket(Bucket):
-    """gRPC A6's retry throttling, in whole thousandths of a token; further decimals are dropped, as grpc-core does."""
+    """gRPC A6's retry throttling, in whole thousandths of a token. Further decimals are dropped, as in grpc-core."""
 
     __slots__ = ("_level", "_most", "_ratio")
 
@@ -355,8 +359,8 @@ class ThrottleBucket(Bucket):
 
 class BudgetBucket(Bucket):
     """A retry budget over sliding windows. Sources: Finagle's RetryBudget, Linkerd's, Envoy's retry_budget. At high
-    rates neighbouring events are merged into slices (sliding_window.py); the resulting error never grants too much,
-    since calls then leave their window early and retries late.
+    rates neighbouring events are merged into slices (sliding_window.py). The resulting error never grants too much: it
+    makes calls leave their window early, and retries late.
     """
 
     __slots__ = ("_calls", "_last_second", "_retries")
@@ -389,8 +393,8 @@ class BudgetBucket(Bucket):
         return 1.0
 
     def affords(self, price: float, now: float) -> bool:
-        """Whether the window's retries are fewer than their allowed share of its calls, or fewer than the minimum a
-        second allows.
+        """Whether the window's retries are fewer than the allowed percentage of its calls, or the last second's retries
+        are fewer than the allowed minimum.
         """
         return self._has_room(now)
 
@@ -407,8 +411,8 @@ class BudgetBucket(Bucket):
         return True
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Stop counting a granted retry that was never sent: the one that was granted at `taken_at`, None for the
-        newest.
+        """Stop counting a granted retry that was never sent: the one granted at the time `taken_at`, or the newest if
+        that is None.
         """
         if price:
             self._uncount(taken_at)
@@ -421,16 +425,18 @@ class BudgetBucket(Bucket):
         """Do nothing: a budget grows when calls begin, not when they succeed."""
 
     def charge_app_retry(self, now: float) -> float:
-        """Count one more retry, whether the budget has room for it or not. Returns 1: the tokens that were taken."""
+        """Count one more retry, whether the budget has room for it or not. Returns 1, the number of tokens that were
+        taken.
+        """
         self._retries.add(now)
         self._last_second.add(now)
         return 1.0
 
 
 class RateBucket(TokenBucket):
-    """The bucket of kind rate, from which each attempt takes a token, first attempts too, and the gate at which calls
-    wait for its tokens. `started`: the driver's time when the bucket is made; a low `initial` level fills up from then
-    on.
+    """The bucket of kind rate, from which every attempt takes tokens, first attempts too. `gate`: the gate at which
+    calls wait for tokens. `started`: the time at which the bucket is made, on the driver's clock; from then on, a low
+    `initial` level fills up.
     """
 
     __slots__ = ("gate", "spec")
@@ -445,8 +451,8 @@ class RateBucket(TokenBucket):
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:
-    """The level in tokens at which a new bucket starts: the same share of `capacity` as the bucket that it replaces
-    (`instead_of`) has at `now`; if it replaces none, `initial`, or the full capacity if that is None.
+    """The level in tokens at which a new bucket starts. If it replaces the bucket `instead_of`: the same share of
+    `capacity` as that bucket has at the time `now`. If it replaces none: `initial`, or `capacity` if `initial` is None.
     """
     share = instead_of.share(now) if instead_of is not None else None
     if share is not None:
@@ -461,8 +467,8 @@ def _share(level: float, capacity: float) -> float | None:
 
 
 def _thousandths(tokens: float) -> int:
-    """The tokens in whole thousandths, further decimals dropped; computed from the decimal digits, so that 0.57 is 570
-    and not 569.
+    """The tokens in whole thousandths, with further decimals dropped. They are computed from the decimal digits, so
+    that 0.57 is 570 and not 569.
     """
     from decimal import Decimal  # imported here, since only this bucket needs it
 

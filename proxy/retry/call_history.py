@@ -1,7 +1,7 @@
-"""The history of one call: a record of each attempt, and of the decision after it, for people.
+"""The history of one call: a record of each attempt, and of the decision after it, for people to read.
 
-A history is the tuple of the records, which is empty for most calls (`proxy.retry.call_state.CallState.note` makes
-them); the functions here revise the last of them.
+A history is the tuple of the records, which is empty for most calls. `proxy.retry.call_state.CallState.note` makes the
+records; the functions here change the last of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from proxy.retry.facts import Outcome
 
 
 def revise(history: Sequence[AttemptRecord], no: str, why: str | None = None) -> None:
-    """Change the decision in the last record, because the attempt that was to follow is not made after all. `no`: the
-    outcome that refuses it; `why`: the reason, None to leave the recorded one.
+    """Change the decision in the last record, because the planned next attempt is not made after all. `no`: the outcome
+    that takes its place. `why`: the reason, None to leave the recorded one.
     """
     last = history[-1]
     last.decision = no
@@ -23,8 +23,8 @@ def revise(history: Sequence[AttemptRecord], no: str, why: str | None = None) ->
 
 
 def note_never_sent(history: Sequence[AttemptRecord], no: Outcome, upstream: str, why: str) -> None:
-    """Add to the last record, that of an attempt at another upstream, that the call ended with the outcome `no` before
-    anything was sent to the upstream named `upstream`, for the reason `why`.
+    """Add to the last record, which is of an attempt at an earlier upstream, that the call fell back to `upstream`, but
+    ended before anything was sent there. `no`: the outcome of the call. `why`: the reason.
     """
     if history:
         last = history[-1]
@@ -32,8 +32,8 @@ def note_never_sent(history: Sequence[AttemptRecord], no: Outcome, upstream: str
 
 
 def note_fallback(history: Sequence[AttemptRecord], no: Outcome) -> None:
-    """Note in the last record that the call, which would have ended with the outcome `no`, goes on at another
-    upstream.
+    """Note in the last record that the call goes on at another upstream. `no`: the outcome with which it would have
+    ended.
     """
     last = history[-1]
     last.decision, last.why = FELL_BACK, f"{no.value}{f': {last.why}' if last.why else ''}"

@@ -1,7 +1,8 @@
 """The state of a call: what has happened to it so far, for all parts that decide about it.
 
-The machine (`proxy.retry.machine.Call`) owns one and changes it with every event; its flow and its plan read it and
-change it too. Nothing is decided here.
+The machine (`proxy.retry.machine.Call`) owns one `CallState`, and changes it with every event. The call's flow (which
+says how its attempts follow each other) and its plan (which says when the next is due) read it and change it too.
+Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ _SUCCESS_CLASS = Class.SUCCESS
 class CallState:
     """The state of one call.
 
-    `attempts`: how many were made, `earlier` of them at other upstreams before this one, and `spared` of them as probes
-    of an outage that were not processed, and do not count for `max_attempts`; `ambiguous`: an attempt that has ended
-    here may have been carried out. `state`: whether attempts are in flight, or what else is waited for. `history`: the
-    records of the attempts that have ended; `failure`: the last failed attempt, while its answer is held; `reply`: the
-    last answer that was judged, or is delivered; `delivered`: the attempt whose answer is delivered; `ends`: how a
-    stream that the request asked for may end, None until that is looked up; `resumption`: how often the answer went on
-    after a break, None if it has not. `next_attempt`: the next attempt's bucket, gates and endpoint; `plan`: the flow's
-    plan, None until it is needed.
+    `attempts`: how many attempts were made. `earlier`: how many of them at other upstreams, before the call fell back
+    to this one. `spared`: how many of them were probes of an outage that were not processed, and do not count for
+    `max_attempts`. `ambiguous`: an attempt that has ended here may have been carried out. `committed`: no further
+    attempt is possible. `state`: whether attempts are in flight, or what else the call waits for. `history`: the
+    records of the attempts that have ended. `failure`: the last failed attempt, while its answer is held. `reply`: the
+    last answer that was judged, or is delivered. `delivered`: the attempt whose answer is delivered. `ends`: the ways
+    in which a stream that the request asked for may end, None until they are looked up. `resumption`: how often the
+    answer went on after a break, None if it has not. `next_attempt`: the next attempt's bucket, gates and endpoint.
+    `plan`: the plan of the call's flow, None until it is needed.
     """
 
     __slots__ = (
@@ -96,14 +98,14 @@ class CallState:
 
     @property
     def was_cooled(self) -> bool:
-        """Whether a cooldown has held the call."""
+        """Whether a cooldown, a limit or an outage has held the call. A hold that still lasts does not count."""
         admission = self.next_attempt.admission
         return admission is not None and admission.was_cooled
 
     @property
     def kept_off(self) -> tuple[float, float]:
         """Two delays in seconds, for the fields of the answer: what was left of the cooldown that ended the call, and
-        the delay that the last failed answer asked for; each 0 for none.
+        the delay that the last failed answer asked for. Each is 0 for none.
         """
         asked = self.failure.pushback.delay if self.failure is not None else None
         admission = self.next_attempt.admission
@@ -111,8 +113,8 @@ class CallState:
 
     @property
     def found_no_place(self) -> bool:
-        """Whether the call ended because no place among the attempts under way became free for it, or none was left
-        among the calls that a limit or an outage may hold.
+        """Whether the call ended because no place among the attempts under way became free for it, or because the queue
+        of the calls that a limit or an outage holds was full.
         """
         admission = self.next_attempt.admission
         return admission is not None and admission.found_no_place
@@ -120,8 +122,9 @@ class CallState:
     # -- what a plan may know -----------------------------------------------------------------------------------------
 
     def is_idempotent(self) -> bool:
-        """Whether the request may be repeated even if it was carried out: by RFC 9110, section 9.2.2, by a key that
-        makes it safe (contract, "Safety", 3), or because one of the dialects calls it a read.
+        """Whether the request may be repeated even if it was carried out: because of its method (RFC 9110, section
+        9.2.2), because of an idempotency key (contract, "Safety", 3), or because one of the dialects (rules for a
+        provider) calls it a read.
         """
         if self.may_be_hedged():
             return True
@@ -129,8 +132,8 @@ class CallState:
         return bool(rules.reads) and read_by(rules, self.request) is not None
 
     def may_be_hedged(self) -> bool:
-        """Whether the request is idempotent by its method or its key. That a dialect calls it a read is not enough for
-        hedging.
+        """Whether the request is idempotent by its method or its key. For hedging, it is not enough that a dialect
+        (rules for a provider) calls the request a read.
         """
         if self.request.method in IDEMPOTENT_METHODS:
             return True
@@ -138,8 +141,8 @@ class CallState:
         return self.request.is_idempotent(key.header.lower(), key.inject)
 
     def stream_ends(self, reply: Reply) -> tuple[StreamEnds, ...]:
-        """The events with which this answer's stream may end, if it is a stream of events that the request asked for;
-        empty if the policy's dialect packs name none.
+        """The events with which the stream of this answer may end. Empty if the answer is no stream of events, or if
+        the policy's dialect packs name no such events for this request.
         """
         if not self.policy.classify.stream_ends or not is_event_stream(reply):
             return ()
@@ -155,8 +158,8 @@ class CallState:
         return bool(forwarded(self.request.fields, key.header.lower()))
 
     def hedging_delay(self, now: float) -> float | None:
-        """Seconds from one hedge to the next; None if the strategy asks for a percentile of measured times, and too few
-        have been measured.
+        """The seconds from one hedge to the next; None if the strategy asks for a percentile of measured times, and too
+        few times have been measured.
         """
         strategy, hedges = self.policy.strategy, self.next_attempt.scope.hedges
         if strategy.hedging_percentile is None or hedges is None:
@@ -166,7 +169,7 @@ class CallState:
     # -- attempts in flight, and the answer that is held --------------------------------------------------------------
 
     def in_flight(self, attempt: int) -> Flight | None:
-        """The flight of this attempt; None if it is not in flight."""
+        """The object of this attempt while it is under way; None if it is not."""
         state = self.state
         if type(state) is not Flying:
             return None
@@ -184,8 +187,8 @@ class CallState:
         return state.planned if type(state) is Flying else state if type(state) is Next else None
 
     def cancel_all_but(self, attempt: int, now: float, decision: str = "cancelled") -> Actions:
-        """Cancel all attempts in flight but this one, and record `decision` for each. A cancelled attempt counts
-        neither as success nor as failure. Returns the actions that cancel them.
+        """Cancel all attempts in flight except this one, and record `decision` for each. A cancelled attempt counts
+        neither as success nor as failure. Returns the actions that cancel these attempts.
         """
         state = self.state
         assert type(state) is Flying
@@ -198,8 +201,8 @@ class CallState:
         return tuple([Cancel(flight.attempt) for flight in losers])
 
     def keep(self, failure: Failure) -> Actions:
-        """Hold the answer of the latest failure, in place of the one held before. If the failure is a fault, there is
-        no such answer, and the one held before is kept. Returns the actions for the driver.
+        """Hold the answer of the latest failure, in place of the answer held before. If the failure is a fault, it has
+        no answer, and the one held before is kept. Returns the actions for the driver.
         """
         before = self.discard()
         if failure.status is not None or not before:
@@ -207,7 +210,7 @@ class CallState:
         return () if failure.status is None else (*before, Hold(failure.attempt))
 
     def discard(self) -> Actions:
-        """Discard the answer that is held, if there is one."""
+        """The action that discards the answer that is held; empty if none is."""
         failure = self.failure
         return () if failure is None or failure.status is None else (Discard(failure.attempt),)
 
@@ -223,8 +226,9 @@ class CallState:
     def note(
         self, flight: Flight, now: float, decision: str, failure: Failure | None = None, reply: Reply | None = None
     ) -> AttemptRecord:
-        """Record the end of an attempt, and the decision after it. `failure`: how it failed, None if it did not;
-        `reply`: the last answer that was judged, which is the attempt's own unless a fault ended the attempt.
+        """Record the end of an attempt, and the decision after it; return the record. `failure`: how the attempt
+        failed, None if it did not. `reply`: the last answer that was judged, which is the attempt's own unless a fault
+        ended the attempt.
         """
         record = AttemptRecord.__new__(AttemptRecord)  # past its own constructor, which takes twice as long
         record.attempt = flight.attempt

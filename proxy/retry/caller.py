@@ -1,5 +1,8 @@
-"""A call as a governor knows it (its caller), and the names of the lanes that it may be in. A lane's name is its
-endpoint's label and its group of callers: all, those with one credential (by its hash), or those of one route or path.
+"""A call as a governor knows it (its "caller"), and the names of the lanes that the call may be in.
+
+A governor decides which calls to an upstream may be sent now; a lane is its queue for one group of callers. A lane's
+name is its endpoint's label and its group: all callers, those with one credential (by its hash), or those of one route
+or path.
 """
 
 from __future__ import annotations
@@ -34,13 +37,15 @@ def is_paths(name: Name) -> bool:
 
 
 class Caller:
-    """A call, as far as the governor has to know it. `names`: those of its route; `endpoint`: the label of the endpoint
-    that it goes to next, "" if the upstream has only one. `cools`, `limits`, `outages`: whether cooldowns, limits and
-    outages may hold it; `ahead`: whether it waits for what is left of the limits that answers report. `whole`: a delay
-    that an answer to it names holds the calls to all endpoints. `retries`: it has made an attempt; `ousted`: the full
-    queue ("limit", or "room" for the waiting room) in which a call of a better priority took its place; `was_probe`:
-    its attempt was the probe of an outage. `held_before`: the seconds for which the governors of earlier upstreams held
-    it, before it fell back.
+    """A call, as far as the governor has to know it.
+
+    `names`: the names of the call's route. `endpoint`: the label of the endpoint that the call goes to next, "" if the
+    upstream has only one. `cools`, `limits`, `outages`: whether cooldowns, limits and outages may hold the call.
+    `ahead`: whether the call waits for what is left of the limits that answers report. `whole`: whether a delay that an
+    answer to the call names holds the calls to all endpoints. `retries`: whether the call has made an attempt.
+    `ousted`: the full queue in which a call of higher priority took this call's place: "limit", or "room" for the
+    waiting room; "" for none. `was_probe`: whether the call's attempt was the probe of an outage. `held_before`: the
+    seconds for which the governors of earlier upstreams held the call, before it fell back to this one.
     """
 
     __slots__ = (
@@ -61,13 +66,13 @@ class Caller:
 
     @property
     def is_as_new(self) -> bool:
-        """Whether a new Caller of this call would be the same, apart from `ahead`: the call has no endpoint yet, was
-        not ousted, and was no probe.
+        """Whether a new Caller of this call would be the same, apart from `ahead`: the call has no endpoint yet, has
+        lost no place in a queue, and was no probe.
         """
         return not (self.endpoint or self.ousted or self.was_probe)
 
     def credential(self) -> bytes:
-        """The hash of this call's credential, which is the name of the group of callers that have that credential."""
+        """The hash of this call's credential. The group of callers with that credential has it as its name."""
         if not self._credential:
             made = credential_of(self.fields)
             if len(_CREDENTIALS) >= _MOST_NAMES:
@@ -76,5 +81,5 @@ class Caller:
         return self._credential
 
     def move(self, fields: Fields) -> None:
-        """Note that the call carries another credential, which these fields identify."""
+        """Note that the call now carries another credential, which these fields have."""
         self.fields, self._credential = fields, b""

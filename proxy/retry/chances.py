@@ -1,4 +1,4 @@
-"""The binomial distribution: how probable as many failures are if each attempt fails by chance."""
+"""The binomial distribution: how probable a number of failures is if each attempt fails by chance."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _EXACT = 200
 
 
 def tail(count: int, least: int, share: float) -> float:
-    """The probability that at least `least` of `count` attempts fail if each fails by chance with probability `share`
-    (the binomial distribution's upper tail).
+    """The probability that at least `least` of `count` attempts fail, if each fails by chance with the probability
+    `share` (the upper tail of the binomial distribution).
     """
     if share >= 1.0:
         return 1.0

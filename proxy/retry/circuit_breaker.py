@@ -2,14 +2,14 @@
 
 An attempt counts when its class is known: at the head of an answer that goes to the app (or at the part of the body
 that the policy looks at), or at the end of an attempt that fails. The classes transient and timeout are signs that the
-endpoint is ill. Throttling is not a sign, nor is a failure that no rule, dialect or list names. A cancelled attempt is
-not counted at all.
+endpoint is ill. Throttling is not a sign, nor is a failure that no rule, dialect or list of the policy names. A
+cancelled attempt is not counted at all.
 
 A closed breaker counts the attempts that ended within the window, and decides at the end of each whether to open. An
 open breaker lets no call pass for its open time; after that it lets one attempt at a time pass, as a probe. Other
-attempts that end while it is open are not counted. A probe that ends well closes the breaker, and attempts that were
-sent before that are no longer counted. A probe that fails doubles the open time and begins it again. A probe that has
-not ended when that time is over again no longer decides anything: the next attempt is a probe.
+attempts that end while it is open are not counted. A probe that succeeds closes the breaker, and attempts that were
+sent before that are no longer counted. A probe that fails doubles the open time, which begins again. A probe that takes
+longer than the open time no longer decides anything: the next attempt is a probe.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EPSILON = 1e-9
 
 
 class CircuitBreaker:
-    """The breaker of one endpoint. `until`: when the next probe may be sent (seconds); minus infinity while it is
-    closed.
+    """The breaker of one endpoint. `until`: the time at which the next probe may be sent (seconds); minus infinity
+    while the breaker is closed.
     """
 
     __slots__ = ("_ended", "_forgotten", "_ill", "_is_out", "_open_for", "_probe", "spec", "until")
@@ -50,7 +50,7 @@ class CircuitBreaker:
         return self.until > -NEVER
 
     def passes(self, now: float) -> bool:
-        """Whether a call may be sent to the endpoint now; while the breaker is open, only as its probe."""
+        """Whether a call may be sent to the endpoint now. While the breaker is open, such a call is its probe."""
         return now >= self.until - _EPSILON
 
     def seconds_left(self, now: float) -> float:
@@ -58,8 +58,8 @@ class CircuitBreaker:
         return max(0.0, self.until - now)
 
     def enter(self, now: float) -> int | None:
-        """Admit an attempt that is about to be sent. Returns 0 if the breaker is closed, the number of the probe that
-        the attempt becomes if it is open, None if the attempt may not be sent.
+        """Admit an attempt that is about to be sent. Returns 0 if the breaker is closed; the number of the probe that
+        the attempt becomes if the breaker is open; None if the attempt may not be sent.
         """
         if not self.is_open:
             return 0
@@ -71,9 +71,9 @@ class CircuitBreaker:
         return self._probe
 
     def ended(self, ill: bool, sent: float, probe: int, now: float) -> bool | None:
-        """Count an attempt that was sent at `sent`, now that its class is known. `ill`: its class is a sign that the
-        endpoint is ill; `probe`: the number of the breaker's probe that it is, 0 for none. Returns True if that opened
-        the breaker, False if it closed it, None if neither.
+        """Count an attempt now that its class is known. `ill`: the class is a sign that the endpoint is ill. `sent`:
+        the time at which the attempt was sent. `probe`: the number of the probe that the attempt was, 0 for none.
+        Returns True if the breaker opened, False if it closed, None if neither.
         """
         if probe and self._decides(probe, now):
             self._is_out = False
@@ -90,8 +90,9 @@ class CircuitBreaker:
         return self._judge(now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Count an attempt, sent at `sent`, as a sign of an ill endpoint after all: it was counted as healthy when its
-        head came, and has ended with a bad gRPC status. Returns True if that opened the breaker, else None.
+        """Count an attempt as a sign of an ill endpoint after all: it was counted as healthy when its head came, but
+        has ended with a bad gRPC status. `sent`: the time at which it was sent. Returns True if the breaker opened,
+        otherwise None.
         """
         if self.is_open or sent < self._forgotten:
             return None
@@ -99,7 +100,9 @@ class CircuitBreaker:
         return self._judge(now)
 
     def undecided(self, probe: int, now: float) -> None:
-        """End a probe that was cancelled, or not sent at all, without a verdict: the next probe may be sent at once."""
+        """End a probe that was cancelled, or not sent at all, without a verdict: the next probe may be sent at once.
+        `probe`: its number, 0 for none.
+        """
         if probe and self._decides(probe, now):
             self._is_out = False
             self.until = now
@@ -108,8 +111,8 @@ class CircuitBreaker:
         return self._is_out and probe == self._probe and now <= self.until + _EPSILON
 
     def _judge(self, now: float) -> bool | None:
-        """Open the breaker if enough attempts have ended, and enough of them were signs of an ill endpoint; return True
-        if that opened the breaker, else None.
+        """Open the breaker if enough attempts have ended, and enough of them were signs of an ill endpoint. Returns
+        True if the breaker opened, otherwise None.
         """
         spec, ended = self.spec, self._ended.count(now)
         if ended < spec.minimum_attempts or self._ill.count(now) < spec.failure_ratio * ended - _EPSILON:

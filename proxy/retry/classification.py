@@ -1,39 +1,41 @@
-"""The class of an attempt's end: by rules, else by dialects, else by lists (contract, section 4).
+"""The class of an attempt's end: by rules, otherwise by dialects, otherwise by lists (contract, section 4).
 
-Law: dialects are data; nothing here knows a provider, except gRPC, whose status is a second one under HTTP's. A class
-is decided without a body if that is possible, and NEEDS_BODY is returned if a rule could decide but must look into the
-body first. Nothing that an upstream sends makes this raise or take long.
+A dialect is a set of rules for one provider. Law: dialects are data; nothing here knows a provider, except gRPC, whose
+status is a second one under HTTP's. A class is decided without a body if that is possible, and NEEDS_BODY is returned
+if a rule could decide but must look into the body first. Nothing that an upstream sends makes this code raise or take
+long.
 
-Theory. In a rule every part is optional and all given must match; the first match wins. A rule's parts about an answer
-(status, header, json, xml, event) match no fault. Bodies are looked at on status 400 and above, and below that if a
-rule names the status and asks for an event or for JSON (section 13), unless a content coding hides them. In the lists
-an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling, timeout, transient).
-An answer that no rule, dialect or list names is a success if its status is below 400 and its grpc-status is 0 or
-absent, else unnamed; a gRPC call's answer may lack a grpc-status only if something follows the head.
+Theory. In a rule every part is optional, and all given parts must match; the first matching rule wins. A rule's parts
+about an answer (status, header, json, xml, event) match no fault. Bodies are looked at on status 400 and above, and
+below that if a rule names the status and asks for an event or for JSON (section 13), unless a content coding hides
+them. In the lists an answer has two names, its HTTP status and its grpc-status; the stronger class wins (throttling,
+timeout, transient). An answer that no rule, dialect or list names is a success if its status is below 400 and its
+grpc-status is 0 or absent, otherwise unnamed. The answer of a gRPC call may lack a grpc-status only if something
+follows the head.
 
 gRPC: the dialect `grpc` names UNAVAILABLE on every call. On application/grpc calls (with a service config, on all
 calls) HTTP 502, 503 and 504 without a grpc-status, a connect failure, a refused stream and a lost connection count as
-UNAVAILABLE, and a grpc-status beats the HTTP status. On such calls other errors without a grpc-status, and a success's
-head without one that is all of its answer, count as the status that a gRPC client derives from them; and a stream that
-was reset with a code counts as that code's status alone: the lists' `reset` does not name it. An HTTP 429 stands for no
-grpc-status. A service config's codes replace the lists and the dialect's own class: what they name is transient, an
-HTTP 429 (UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named, and under a retryPolicy an attempt
-timeout is a timeout, as grpc-core retries one whatever the codes are: on every method if perAttemptRecvTimeout is set
-(contract, section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md; OnPerAttemptRecvTimerLocked and
-ShouldRetry in grpc-core's retry filter.
+UNAVAILABLE, and a grpc-status beats the HTTP status. On such calls two other ends count as the status that a gRPC
+client derives from them: other errors without a grpc-status, and a success whose head is all of the answer and has no
+grpc-status. A stream that was reset with a code counts as that code's status alone: the lists' `reset` does not name
+it. An HTTP 429 stands for no grpc-status. A service config's codes replace the lists and the dialect's own class: what
+they name is transient, and an HTTP 429 (UNAVAILABLE to a gRPC client) is throttling if UNAVAILABLE is named. Under a
+retryPolicy an attempt timeout is a timeout, as grpc-core retries one whatever the codes are: on every method if
+perAttemptRecvTimeout is set (contract, section 15). Sources: gRPC A6; grpc/doc/http-grpc-status-mapping.md;
+OnPerAttemptRecvTimerLocked and ShouldRetry in grpc-core's retry filter.
 
 A verdict's `unprocessed` (section 4, safety 2) is set for throttling; for 425 to a request without Early-Data; for a
-grpc-status that the upstream itself sent and that a rule, dialect or list names; and for a derived one if a service
-config names it.
+grpc-status that the upstream itself sent and that a rule, dialect or list names; and for a derived grpc-status if a
+service config names it.
 
-Repeats (section 4, for `unsafe_methods: provider`). A user who names a dialect and switches its SDK's retries off must
-not be worse off than with them. So whatever the SDK repeats is repeated here, whatever the method, and a failure that
-nothing else names gets a class: 408 timeout, 429 throttling, else transient. Which client repeats what is data
-(proxy/config/dialects/*.yaml), read from the clients' sources.
+Repeats (section 4, for `unsafe_methods: provider`). A user who names a dialect and switches off the retries of the
+provider's SDK must not be worse off than with them. So whatever the SDK repeats is repeated here, whatever the method,
+and a failure that nothing else names gets a class: 408 timeout, 429 throttling, otherwise transient. Which client
+repeats which failures is data (proxy/config/dialects/*.yaml), read from the clients' sources.
 
-Reads. Some protocols send everything as a POST, and name the operation in a request field. Which values of that field
-change nothing, and which other fields oblige servers to compare it with the body, is data too. A read is repeated as a
-GET is, but not hedged. Each of these fields must be present once, and reach the upstream.
+Reads. Some protocols send everything as a POST, and name the operation in a request field. Two things are data here
+too: which values of that field change nothing, and which other fields oblige servers to compare it with the body. A
+read is repeated as a GET is, but not hedged. Each of these fields must be present once, and reach the upstream.
 """
 
 from __future__ import annotations
@@ -114,8 +116,8 @@ AT_WORK: Final = Verdict(Class.TRANSIENT, "409 to a repeat of a call with a key:
 
 
 def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
-    """Whether an answer with this status and these fields, if no trailers follow, is a success by these alone, so that
-    no rule and no list of the policy (`rules`) has to be asked.
+    """Whether an answer with this status and these fields is a success by these alone, so that no rule and no list of
+    the policy (`rules`) has to be asked. Trailers, if any follow, are judged separately.
     """
     return (
         status < 400
@@ -127,7 +129,7 @@ def is_plain_success(rules: Classify, status: int, fields: Fields) -> bool:
 
 
 def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
-    """Whether a rule could match the body of an answer below 400 with this status and these fields, so that the answer
+    """Whether a rule could match the body of an answer with this status (below 400) and these fields. Such an answer
     has to be held until its body was looked at (contract, section 13).
     """
     reply = Reply(status, fields)
@@ -135,8 +137,8 @@ def may_look_into(rules: Classify, status: int, fields: Fields) -> bool:
 
 
 def _look_into(rules: Classify, reply: Reply, body: bytes | None, grpc: int | None) -> Rule | NeedsBody | None:
-    """The rule that matches the `body` of an answer below 400; NEEDS_BODY if one could, but `body` is None; else None.
-    `grpc`: the answer's grpc-status.
+    """The rule that matches the body of an answer below 400. NEEDS_BODY if a rule could match, but `body` is None; None
+    if no rule matches. `grpc`: the answer's grpc-status.
     """
     asked = ruleset(rules)
     if asked.looks_at_events:
@@ -153,7 +155,7 @@ def _look_into(rules: Classify, reply: Reply, body: bytes | None, grpc: int | No
 
 
 def is_plain_end(rules: Classify, trailers: Fields) -> bool:
-    """Whether an answer whose head was a plain success (`is_plain_success`) remains one after these trailers."""
+    """Whether an answer whose head was a plain success (`is_plain_success`) is still a success after these trailers."""
     said = trailers.get_all("grpc-status")
     if not said:
         return True
@@ -162,7 +164,8 @@ def is_plain_end(rules: Classify, trailers: Fields) -> bool:
 
 def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None) -> Verdict | NeedsBody:
     """The class of an answer, or NEEDS_BODY if a rule has to see the body first. `rules`: the policy's rules, dialects
-    and lists; `body`: what was peeked of it (b"" if it has none), None if nothing was yet.
+    and lists. `body`: the beginning of the body, as far as it was read (b"" if there is no body); None if nothing was
+    read yet.
     """
     if rules.inside and reply.status < 400:
         inside = inside_of(rules, request, reply)
@@ -205,8 +208,8 @@ def classify(rules: Classify, request: Request, reply: Reply, body: bytes | None
 
 
 def _error_inside(rules: Classify, request: Request, reply: Reply, body: bytes, inside: ErrorsInside) -> Verdict:
-    """The verdict on an error in a success's body: the same as on an answer with this body and with the status that
-    such an error counts as (`inside.status`).
+    """The verdict on an error in a success's body: the same as on an answer with this body and the status
+    `inside.status`, which such an error counts as.
     """
     verdict = classify(rules, request, Reply(inside.status, reply.fields, early=reply.early), body)
     assert not isinstance(verdict, NeedsBody)  # the body was passed
@@ -214,7 +217,7 @@ def _error_inside(rules: Classify, request: Request, reply: Reply, body: bytes, 
 
 
 def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
-    """The class of an attempt that ended without a whole answer."""
+    """The class of an attempt that ended with a fault, and so without a whole answer."""
     grpc = _status_of_fault(rules, request, fault)
     verdict = _by_rules_of_fault(rules, fault, grpc) or _by_lists_of_fault(rules, request, fault, grpc)
     if rules.repeats:
@@ -228,8 +231,8 @@ def classify_fault(rules: Classify, request: Request, fault: Fault) -> Verdict:
 
 
 def refuses_credential(rules: Classify, request: Request, reply: Reply) -> bool:
-    """Whether an answer means that the upstream does not accept the credential any more, or not for a while: a 401, its
-    equivalent for a gRPC call, or what one of the dialects calls out of quota (contract, section 13).
+    """Whether an answer means that the upstream no longer accepts the credential, or not for a while: a 401, its
+    equivalent for a gRPC call, or an answer that one of the dialects calls out of quota (contract, section 13).
     """
     if reply.status == 401 or (request.is_grpc and reply.grpc_status == UNAUTHENTICATED):
         return True
@@ -252,9 +255,9 @@ def names(
     reply: Reply | None,
     fault: Fault | None,
 ) -> bool:
-    """Whether the list `listed` (hedging's `non_fatal`) names the end of an attempt: the answer `reply`, or else
-    `fault`. The end is looked up by the same statuses as for its class, so faults may count as UNAVAILABLE, and a
-    grpc-status comes before the HTTP status.
+    """Whether the list `listed` (hedging's `non_fatal`) names the end of an attempt: `fault` or, if that is None, the
+    answer `reply`. The end is looked up under the same statuses as for its class: a fault may count as UNAVAILABLE, and
+    a grpc-status comes before the HTTP status.
     """
     if fault is not None:
         grpc = _status_of_fault(rules, request, fault)
@@ -310,9 +313,9 @@ def _speaks_grpc(rules: Classify, request: Request) -> bool:
 def _by_rules(
     rules: Classify, reply: Reply, body: bytes | None, grpc: int | None, own: int | None
 ) -> Verdict | NeedsBody | None:
-    """The verdict of the first rule that matches the answer: the user's rules come before those of the dialects.
-    NEEDS_BODY if a rule has to see more of the body; None if no rule matches. `grpc`: the grpc-status by which the
-    answer is classified; `own`: the one that it carries; None for none.
+    """The verdict of the first rule that matches the answer; the user's rules come before those of the dialects.
+    NEEDS_BODY if a rule has to see the body first; None if no rule matches. `grpc`: the grpc-status by which the answer
+    is classified. `own`: the grpc-status that the answer carries. Both are None for none.
     """
     evidence = ReplyEvidence(reply, body, rules.empty_events)
     for dialect, step in ruleset(rules).steps:
@@ -336,8 +339,8 @@ def _by_rules_of_fault(rules: Classify, fault: Fault, grpc: int | None) -> Verdi
 
 
 def words_of(dialect: str, rule: Rule) -> str:
-    """The name of a rule in explanations: `because` of the rule itself, after the name of its dialect; `dialect` is ""
-    for the policy's own rules.
+    """The name of a rule in explanations: the rule's `because`, after the name of its dialect. `dialect`: that name, ""
+    for a rule of the policy's own.
     """
     return f"dialect {dialect}: {rule.because}" if dialect else rule.because
 
@@ -400,8 +403,8 @@ def _unnamed(status: int, grpc: int | None, own: int | None) -> Verdict:
 
 
 def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool:
-    """Whether an answer proves that the upstream did not process the request, and its verdict does not say so yet: its
-    class is throttling, or its status is 425 and the request had no Early-Data (RFC 8470, section 5.2). False for a
+    """Whether an answer proves that the upstream did not process the request, although its verdict does not say so yet:
+    its class is throttling, or its status is 425 and the request had no Early-Data (RFC 8470, section 5.2). False for a
     success.
     """
     if verdict.unprocessed or verdict.cls is Class.SUCCESS:
@@ -413,8 +416,9 @@ def _proves_unprocessed(verdict: Verdict, request: Request, status: int) -> bool
 
 
 def _with_repeats(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> Verdict:
-    """Return the verdict on an attempt's end, completed by the name of the dialect whose provider's own client would
-    repeat this call after it; unchanged if no such client would. `end`: the answer or the fault.
+    """Return the verdict on an attempt's end, and add the name of the dialect whose provider's own client would repeat
+    this call after such an end. A failure that has no class gets one. The verdict is unchanged if no such client would
+    repeat the call. `end`: the answer or the fault.
     """
     if verdict.cls in (Class.SUCCESS, Class.FATAL):
         return verdict
@@ -437,17 +441,18 @@ KNOWN_BY_KEY = frozenset({"aws", "stripe"})
 
 
 def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, verdict: Verdict) -> bool:
-    """Whether a provider's own client (of any dialect in `rules`) would repeat the call after this end, whose class is
-    in `verdict`, even at an upstream that has never seen the call. A client that repeats only because its provider
-    recognises the repeat does not count.
+    """Whether a provider's own client would repeat the call after this end even at an upstream that has never seen the
+    call. The clients of all dialects in `rules` are asked. A client that repeats only because its provider recognises
+    the repeat does not count. `end`: the answer or the fault, whose class is in `verdict`.
     """
     covering = (name for name, each in rules.repeats if _covers(each, name, rules, request, end, verdict))
     return any(name not in KNOWN_BY_KEY for name in covering)
 
 
 def broken_answers_of(rules: Classify, request: Request, fault: Fault, verdict: Verdict) -> frozenset[str]:
-    """The methods whose answers a provider's own client reads whole before the app gets them, taken from all dialects
-    whose client would repeat this request after the answer broke (`fault`, with the class in `verdict`).
+    """The methods whose answers a provider's own client reads completely before the app gets them. They are taken from
+    all dialects whose client would repeat this request after its answer broke off. `fault`: the break, whose class is
+    in `verdict`.
     """
     idempotent = request.method in IDEMPOTENT_METHODS
     covering = [
@@ -469,8 +474,8 @@ def _covers(
 
 
 def _status_of(reply: Reply, verdict: Verdict) -> int:
-    """The HTTP status of a failure; for an error that was found in a success's body, the status that this error counts
-    as.
+    """The HTTP status of a failure. For an error that was found in a success's body, it is the status that this error
+    counts as.
     """
     return reply.status if verdict.counts_as is None else verdict.counts_as
 
@@ -490,7 +495,7 @@ def _repeats_name(repeats: Repeats, dialect: str, request: Request, reply: Reply
 
 def _is_the_clients(repeats: Repeats, rules: Classify, request: Request) -> bool:
     """Whether the request is of the kind that the provider's own client sends and may repeat: it has the header fields,
-    the key and the signature that `repeats` asks for.
+    the idempotency key and the signature that `repeats` asks for.
     """
     fields, unsigned = request.fields, False
     if repeats.unsigned is not None and request.method == "POST" and not fields.get_all("authorization"):
@@ -513,8 +518,8 @@ _SEVERAL = re.compile(r"[,;\s]")
 
 
 def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
-    """The dialect that calls the request a read (a POST that changes nothing), and the value of the request field that
-    names the operation; None if no dialect does.
+    """The name of the dialect that calls the request a read (a POST that changes nothing), and the value of the request
+    field that names the operation; None if no dialect calls it one.
     """
     if request.method != "POST":
         return None
@@ -526,8 +531,9 @@ def read_by(rules: Classify, request: Request) -> tuple[str, str] | None:
 
 
 def why_no_read(rules: Classify, request: Request) -> str:
-    """The reason, as a clause for people, why this POST is not taken for a call that only reads, by the first dialect
-    that can tell; "" if the request is such a call, or no POST, or no dialect can tell.
+    """The reason, as a clause for people, why this POST is not taken for a call that only reads; "" if there is nothing
+    to say, since the request is such a call, or no POST, or no dialect can tell. The first dialect that can tell is
+    used.
     """
     if request.method != "POST" or not rules.reads or read_by(rules, request):
         return ""

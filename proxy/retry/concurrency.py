@@ -1,13 +1,14 @@
-"""The limit on how many attempts of one scope are under way at a time, and the queue for a place among them (contract,
-section 13, "Concurrency").
+"""The limit on how many attempts of one scope are under way at a time, and the queue of calls for a place among them
+(contract, section 13, "Concurrency").
 
-Law: an attempt has at most one place, from its sending to its answer's last byte or to the judgement that it failed,
-and gives it back exactly once (`proxy.retry.payment.Payment`). There are never more than `most` places in use.
+A scope is a set of calls that share limits; a place is one of the attempts that may be under way. Law: an attempt has
+at most one place, from its sending to its answer's last byte or to the judgement that it failed, and gives the place
+back exactly once (`proxy.retry.payment.Payment`). There are never more than `most` places in use.
 
-Theory. A waiter asks for a place; no place is ever assigned to it. A place that becomes free is offered to the first in
-the queue, whose alarm rings at once (`retime`); it asks again, and the next one is offered what is left. A call that
-comes while others wait goes to the end of the queue, so no call is overtaken, unless apps have names
-(`proxy.retry.fair_order`). A call that gives up its turn offers it to the next.
+Theory. A waiting call (a waiter) asks for a place, and is never assigned one. A place that becomes free is offered to
+the first call in the queue: its alarm rings at once (`retime`), and it asks again. Places that are left then are
+offered to the next. A call that comes while others wait goes to the end of the queue, so no call is overtaken, unless
+apps have names (`proxy.retry.fair_order`). A call that gives up its turn offers it to the next.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _NEVER = float("inf")
 
 
 class Elsewhere(NamedTuple):
-    """How other processes use the same places: `in_use`, the number that they hold; `waiting`, the number of their
-    calls that wait for one; `earlier`, whether one of those calls came before the call that asks.
+    """How other processes use the same places. `in_use`: how many places they hold. `waiting`: how many of their calls
+    wait for a place. `earlier`: whether one of those calls came before the call that asks.
     """
 
     in_use: int = 0
@@ -39,22 +40,22 @@ NONE_ELSEWHERE = Elsewhere()
 
 
 class FleetPlaces(Protocol):
-    """The link to the machines that share places: through it this process gets its share of them."""
+    """The link to the other machines that share the places, through which this process gets its share of them."""
 
     @property
     def may_give(self) -> bool:
         """Whether the other machines may still give this process more places, as far as this process knows."""
 
     def changed(self, now: float) -> None:
-        """Note that the number of this process's attempts under way, or of its waiting calls, has changed, so that
-        other machines learn of it.
+        """Note that the number of this process's attempts under way, or of its waiting calls, has changed, so that the
+        other machines learn of the change.
         """
 
 
 class Places:
-    """The places of one scope: `most` of them, `in_use` by this process. `queue` holds this process's calls that wait
-    for one, in order of arrival, with the time at which each came (seconds). `share`: how many places this process may
-    use, infinity if no other machine shares them.
+    """The places of one scope. `most`: how many there are. `in_use`: how many this process uses. `queue`: this
+    process's calls that wait for a place, in order of arrival, each with the time at which it came (seconds). `share`:
+    how many places this process may use, infinity if no other machine shares them.
     """
 
     #: Whether places may become free in other processes, for which the first call in the queue looks now and then.
@@ -76,7 +77,7 @@ class Places:
         self._fleet = fleet
 
     def allot(self, share: float, *, now: float, until: float = _NEVER) -> None:
-        """Set how many places this process may use (`share`), up to the time `until` (seconds)."""
+        """Set how many places this process may use (`share`) until the time `until` (seconds)."""
         self.share, self._share_until = share, until
         gave, self._gives = self._gives, self._fleet is not None and self._fleet.may_give
         if gave and not self._gives:
@@ -85,9 +86,9 @@ class Places:
         self._offer(now)
 
     def ask(self, waiter: Waiter, rules: Concurrency, now: float) -> float:
-        """Take a place for the waiter and return `now`; else return the time to ask again, or REJECTED if the call may
-        not wait: as many calls wait as `rules.queue` allows, it has waited for as long as `rules.wait` allows, or a
-        call of a higher priority took its place.
+        """Take a place for the waiting call and return `now`. If there is none for it, return the time at which to ask
+        again, or REJECTED if the call may not wait: as many calls wait as `rules.queue` allows, this one has waited for
+        as long as `rules.wait` allows, or a call of higher priority took its place in the queue.
         """
         queue = self.queue
         if waiter in self._ousted:
@@ -128,13 +129,13 @@ class Places:
         return (not queue or waiter is next(iter(queue))) and not others.earlier
 
     def _offered(self, others: Elsewhere, now: float) -> int:
-        """How many places are free for calls in the queue that have not asked again yet: such a call takes no room from
-        one that comes meanwhile.
+        """How many free places are offered to calls in the queue that have not asked again yet. Such calls take no room
+        in the queue from a call that comes meanwhile.
         """
         return max(0, self.most - self.in_use - others.in_use) if self.queue and self._has_share(now) else 0
 
     def _enter(self, waiter: Waiter, now: float) -> float:
-        """Take a place for a call whose turn it is. Returns `now`."""
+        """Take a place for a waiting call whose turn it is. Returns `now`."""
         if self._lines is not None:
             self._lines.went(waiter, 1.0, now)
         self.queue.pop(waiter, None)
@@ -144,7 +145,7 @@ class Places:
         return now
 
     def _line_up(self, waiter: Waiter, now: float) -> None:
-        """Put a call that comes into the queue."""
+        """Put a call that has just come into the queue."""
         self.queue[waiter] = now
         if self._lines is not None:
             self._lines.add(waiter, 1.0, now)
@@ -173,7 +174,7 @@ class Places:
         return True
 
     def enter_at_once(self, now: float) -> bool:
-        """Take a place for a call that has not waited; False if others wait, or none is free."""
+        """Take a place for a call that has not waited. Returns False if other calls wait, or no place is free."""
         if self.queue:
             return False
         others = self._elsewhere(now, now)
@@ -189,14 +190,14 @@ class Places:
         self._changed(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiter from the queue, if it is in it."""
+        """Remove the waiting call from the queue, if it is there."""
         self._ousted.discard(waiter)
         if self._drop(waiter, now):
             self._changed(now)
             self._offer(now)
 
     def _drop(self, waiter: Waiter, now: float) -> bool:
-        """Remove the waiter from the queue. Returns whether it was in it."""
+        """Remove the waiting call from the queue. Returns whether it was there."""
         if self._lines is not None:
             self._lines.remove(waiter, now)
         return self.queue.pop(waiter, None) is not None
@@ -219,7 +220,7 @@ class Places:
         return self.in_use + others.in_use, len(self.queue) + others.waiting
 
     def is_ready(self, now: float) -> bool:
-        """Whether an attempt would get a place at once, as far as is known."""
+        """Whether an attempt would get a place at once, as far as this process knows."""
         if self.queue and self.in_use >= self.share:
             return False
         return sum(self.total(now)) < self.most
@@ -242,34 +243,35 @@ class Places:
 
     def _room(self, rules: Concurrency) -> int:
         """The number of calls that may wait for a place in this process: `rules.queue`. While other machines may still
-        give it places, it is at least the number of all places, since calls could then be sent soon.
+        give this process places, it is at least the number of all places, since the waiting calls could then be sent
+        soon.
         """
         if self._fleet is None or rules.queue < 0 or not self._fleet.may_give:
             return max(0, rules.queue)
         return max(rules.queue, self.most)
 
     def _is_in_room(self, waiter: Waiter, rules: Concurrency) -> bool:
-        """Whether this waiting call may go on waiting. Fewer calls may wait now than when it came if other machines can
-        give no more places; then the last in the queue may not.
+        """Whether this waiting call may go on waiting. If other machines can give this process no more places, fewer
+        calls may wait now than when this call came; then the last calls in the queue may not.
         """
         room = self._room(rules)
         return len(self.queue) <= room or waiter in list(turns(self._lines, self.queue))[:room]
 
     def _elsewhere(self, came: float, now: float) -> Elsewhere:
-        """How other processes use these places. `came`: the time at which the call that asks came, since a call that
-        came earlier in another process goes first.
+        """How other processes use these places. `came`: the time at which the asking call came, since a call that came
+        earlier in another process goes first.
         """
         return NONE_ELSEWHERE
 
     def _changed(self, now: float) -> None:
-        """Report to the machines that share the places, if any do, that the use of the places, or the queue, has
-        changed here. Subclasses that share places with other processes report to these as well.
+        """Report to the machines that share the places, if any do, that the use of the places or the queue has changed
+        here. Subclasses that share places with other processes report the change to these as well.
         """
         if self._fleet is not None:
             self._fleet.changed(now)
 
     def _next_look(self, others: Elsewhere, now: float) -> float:
         """The time at which the first call in the queue asks again, even if no place becomes free in this process.
-        `others`: how other processes use the places, which may free one then.
+        `others`: how other processes use the places; one of theirs may be free by then.
         """
         return REJECTED

@@ -1,6 +1,7 @@
-"""Content codings, undone so that a body can be looked into; the app gets the bytes as they came (contract, section 4).
+"""Content codings, removed so that a body can be looked into. The app gets the bytes as they came (contract, section
+4).
 
-gzip and deflate can be undone with Python's zlib; a body under any other coding, or under several, is not looked into.
+gzip and deflate can be decoded with Python's zlib; a body under any other coding, or under several, is not looked into.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _FORMS = (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS)
 
 
 def coding_of(fields: Fields) -> str:
-    """The content coding that the fields name, in lower case; "" for none or `identity`. Several are joined by commas,
-    and can't be undone here.
+    """The content coding that the fields name, in lower case; "" for none or `identity`. Several codings are joined by
+    commas; they can't be decoded here.
     """
     values = fields.get_all("content-encoding")
     return ",".join([value.lower() for value in values if value.lower() != "identity"]) if values else ""
@@ -34,8 +35,8 @@ def coding_of_reply(reply: Reply) -> str:
 
 
 def decoded(body: bytes, coding: str) -> bytes:
-    """The body without its content coding, as far as it came, at most DECODED bytes; b"" if the coding can't be
-    undone.
+    """The decoded body: the content coding `coding` is removed from as much of the body as has come, and at most
+    DECODED bytes are returned; b"" if the coding can't be decoded.
     """
     if not coding:
         return body
@@ -48,7 +49,9 @@ def decoded(body: bytes, coding: str) -> bytes:
 
 
 class Decoder:
-    """Undoes the content coding of a body that comes in pieces. `over`: nothing more of the body can be decoded."""
+    """The decoder of a body that comes in pieces, under one content coding. `over`: nothing more of the body can be
+    decoded.
+    """
 
     __slots__ = ("_begun", "_inflate", "over")
 
@@ -76,8 +79,8 @@ class Decoder:
 
     def _anew(self, data: bytes, most: int) -> bytes:
         """Decode the body again from its beginning, as bare deflate: some servers send this as "deflate", without the
-        zlib header that the coding requires. If that fails too, the decoder is `over`, and nothing is returned. `most`
-        bounds the decoded bytes.
+        zlib header that the coding requires. If that fails too, the decoder is `over`, and b"" is returned. `most`: the
+        most decoded bytes to return.
         """
         if len(self._begun) < 2:
             self._inflate = zlib.decompressobj(_FORMS[1])

@@ -1,4 +1,5 @@
-"""Cooldowns: whom an upstream's request to wait holds, and how it is reported (contract, section 5, "Cooldown").
+"""Cooldowns: which calls an upstream's request to wait holds, and how a cooldown is reported (contract, section 5,
+"Cooldown").
 
 After a 429, calls with the same credential are held, because limits belong to a key; after a 503 all calls are. The
 governor (`proxy.retry.governor`) holds them.
@@ -49,12 +50,12 @@ def digest(values: object) -> bytes:
 class CooldownBegan:
     """The report of an answer that began a cooldown, for observers; no decision depends on it.
 
-    `group` is the group of calls that it holds (ALL_CALLERS, NO_CREDENTIAL, or a credential's hash). `field` is the
-    field of the answer that named the delay, of which `delay` seconds count; `at` is when the answer came (seconds on
-    the driver's clock). The other fields describe the call that got the answer: its path as the app named it, the
-    number of the attempt, the endpoint, and which of the policy's own credentials it carried, from 1 (0: none of them).
-    If the cooldown began on another machine, only the group, the status and the rest of the delay are known
-    (`is_elsewhere`).
+    `group` is the group of calls that the cooldown holds (ALL_CALLERS, NO_CREDENTIAL, or a credential's hash). `delay`
+    is the delay in seconds, and `field` the field of the answer that named it. `at` is when the answer came (seconds on
+    the driver's clock). The other attributes describe the call that got the answer: its path as the app named it, the
+    number of the attempt, the endpoint, and the number of the policy's own credential that it carried, from 1 (0 for
+    none). If the cooldown began on another machine (`is_elsewhere`), only the group, the status and the rest of the
+    delay are known.
     """
 
     upstream: str
@@ -82,32 +83,33 @@ class CooldownBegan:
 
 
 class FleetCooldowns(Protocol):
-    """The link that shares cooldowns with other machines: it reports cooldowns that begin here, and gets this process
-    its share of the places of a slow start. A lane's name has its endpoint's label, and its group of callers.
+    """The link that shares cooldowns with other machines. It reports cooldowns that begin here, and gets this process a
+    share of the calls that may be sent while callers return after a cooldown. A lane (the queue of a group of callers)
+    is named by its endpoint's label and its group.
     """
 
     def adopt(self, name: tuple[str, bytes], lane: Lane) -> None:
-        """Note that this process keeps a lane of this name from now on, so that cooldowns of other machines are passed
-        on to it.
+        """Note that this process keeps a lane of this name from now on. Cooldowns of other machines under this name are
+        then passed on to the lane.
         """
 
     def forget(self, name: tuple[str, bytes]) -> None:
         """Note that this process does not keep this lane any more."""
 
     def began(self, name: tuple[str, bytes], status: int, delay: float, *, sent: float, now: float) -> None:
-        """Report that an answer with this status, to an attempt sent at `sent` in the lane called `name`, asked for a
-        delay (seconds).
+        """Report that an answer in the lane called `name` asked for a delay (seconds). `status`: the answer's status.
+        `sent`: the time at which the answered attempt was sent.
         """
 
     def asked(self, name: tuple[str, bytes], now: float) -> None:
-        """Note that a call in this process waits in the lane of this name, so that this process needs a share of the
-        places of its slow start.
+        """Note that a call in this process waits in the lane called `name`, so that this process needs a share of the
+        places of the lane's slow start.
         """
 
 
 class Ends(Generic[N]):
-    """A priority queue of names, such as those of groups of calls, by the time in seconds at which something about each
-    name ends, such as its cooldown. An end that moves later is noticed only when its name comes up, so that moving it
+    """A priority queue of names (of groups of calls, say), by the time in seconds at which something about each name
+    ends, such as its cooldown. When an end moves later, that is noticed only when its name comes up; so moving an end
     costs nothing.
     """
 
@@ -117,7 +119,7 @@ class Ends(Generic[N]):
         self._heap: list[tuple[float, N]] = []
 
     def add(self, name: N, until: float) -> None:
-        """Add a name that is not in the queue. `until`: the time of its end (seconds)."""
+        """Add a name that is not in the queue yet. `until`: the time of its end (seconds)."""
         heapq.heappush(self._heap, (until, name))
 
     def pop(self, until_of: Callable[[N], float | None]) -> tuple[float, N] | None:

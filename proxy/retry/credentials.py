@@ -1,14 +1,15 @@
 """The choice of the credential that an attempt carries (contract, section 13, "Credentials").
 
 An upstream may have several credentials (keys), each with limits of its own. They are numbered, from 0 in code and from
-1 for people; state that is kept for a credential is kept under its hash, so that it is found again when the list
+1 for people. State that is kept for a credential is kept under its hash, so that it is found again when the list
 changes.
 
-The state that calls with one credential share (rate, limiter, cooldown) is its *lane*. A credential is free while its
-cooldown holds no calls, and put aside for ASIDE seconds when its upstream refuses it (401, or what a dialect pack calls
-out of quota); if all are put aside, all are used again. After a failure classed throttling a call goes on with another
-free credential at once, and not with one on which it has been throttled before. Once an attempt may have been carried
-out, all later ones carry its credential: keys that make a call idempotent are scoped by account.
+The state that calls with one credential share (rate, limiter, cooldown) is called its *lane* in this module. A
+credential is free while its cooldown holds no calls. It is put aside for ASIDE seconds when its upstream refuses it (by
+a 401, or by an answer that a dialect pack calls out of quota); if all are put aside, all are used again. After a
+failure classed throttling, a call goes on at once with another free credential, but not with one on which it has been
+throttled before. Once an attempt may have been carried out, all later attempts carry its credential: keys that make a
+call idempotent are valid only within one account.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ _NONE_YET: Mapping[int, float] = MappingProxyType({})
 
 
 class KeyGates(Protocol):
-    """The cooldown and the gates of the calls that carry one credential, as far as the choice of a credential depends
-    on them.
+    """The state that calls with one credential share (its cooldown and gates), as far as the choice of a credential
+    depends on it.
     """
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this credential are held, by a cooldown, a limit or an outage; 0 if not."""
+        """The seconds for which the calls of this credential are held, by a cooldown, a limit or an outage; 0 if they
+        are not held.
+        """
 
     def is_ready(self, now: float) -> bool:
         """Whether an attempt with this credential would be sent now, since no gate would hold it."""
@@ -45,8 +48,8 @@ L = TypeVar("L", bound=KeyGates)
 
 class Roster:
     """The credentials of one upstream: whose turn it is in this process, and which are put aside, by their hashes.
-    `report`: called with the hash of each credential that is put aside here, and the seconds for which it is; None if
-    no other machine has to know.
+    `turn`: a count whose remainder is the number of the credential whose turn it is. `report`: called with the hash of
+    each credential that is put aside here, and for how many seconds; None if no other machine has to know.
     """
 
     __slots__ = ("_until", "report", "turn")
@@ -61,24 +64,24 @@ class Roster:
         return self._until.get(digest, -_NEVER)
 
     def put_aside(self, digest: str, now: float) -> bool:
-        """Put the credential with this hash (`digest`) aside. Returns False if it was aside already, so that only its
-        time is prolonged.
+        """Put the credential with this hash (`digest`) aside. Returns False if it was put aside already, and is now
+        only put aside for longer.
         """
         before = self.aside_until(digest)
         self._until[digest] = now + ASIDE
         return before <= now
 
     def put_aside_for(self, digest: str, until: float) -> None:
-        """Put the credential with this hash (`digest`) aside up to the time `until` (seconds), unless it is put aside
-        for longer already: another machine found that the upstream refuses it.
+        """Put the credential with this hash (`digest`) aside until the time `until` (seconds), because another machine
+        found that the upstream refuses it. Nothing changes if it is put aside for longer already.
         """
         self._until[digest] = max(self.aside_until(digest), until)
 
 
 class KeyRing(Generic[L]):
-    """The credentials of one policy and scope value, to choose from. `make` makes the state of a credential (its lane:
-    rate, limiter and cooldown) when the credential is first used; `why_next`: the reason for choosing the next one in
-    the order of use, for people.
+    """The credentials of one policy and scope value, to choose from. `make`: makes the state that calls with a
+    credential share (its lane: rate, limiter and cooldown) when the credential is first used. `why_next`: the reason,
+    for people, for choosing the next credential in the order of use.
     """
 
     __slots__ = ("_lanes", "_make", "definition", "roster", "why_next")
@@ -101,14 +104,14 @@ class KeyRing(Generic[L]):
 
     @property
     def lanes(self) -> list[L | None]:
-        """The state of each credential (its own rate, limiter and cooldown), by the credential's number; None for one
-        that was not used.
+        """The state that calls with each credential share (rate, limiter and cooldown), by the credential's number;
+        None for a credential that was not used yet.
         """
         return self._lanes
 
     def usable(self, now: float) -> list[int]:
-        """The numbers of the credentials that are not put aside, in the order in which they are to be used; if all are
-        put aside, all of them.
+        """The numbers of the credentials that are not put aside, in the order in which they are to be used. If all are
+        put aside, the numbers of all of them.
         """
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         start = roster.turn % count if self.definition.pick == "next" else 0
@@ -116,8 +119,8 @@ class KeyRing(Generic[L]):
         return [key for key in order if roster.aside_until(digests[key]) <= now] or order
 
     def next_ready(self, now: float) -> int | None:
-        """The first credential, in the order of use, that no gate holds and that is not put aside; None if there is
-        none.
+        """The number of the first credential, in the order of use, that is not put aside and that no gate holds; None
+        if there is none.
         """
         digests, roster, count = self.definition.digests, self.roster, len(self._lanes)
         key = roster.turn % count if self.definition.pick == "next" else 0
@@ -137,8 +140,9 @@ class KeyRing(Generic[L]):
 
 
 class CallKeys(Generic[L]):
-    """The choice of credentials for the attempts of one call. `key`: the credential of the attempt which is next or in
-    flight; `lane`: the state that calls with it share; `why`: the reason for choosing it, for people.
+    """The choice of credentials for the attempts of one call. `key`: the number of the credential of the attempt that
+    is next or in flight. `lane`: the state that calls with this credential share. `why`: the reason for choosing it,
+    for people. `bound`: all later attempts must carry this credential.
     """
 
     __slots__ = ("_throttled", "bound", "key", "lane", "ring", "why")
@@ -159,8 +163,8 @@ class CallKeys(Generic[L]):
 
     def failed(self, failure: Failure, *, refused: bool, outdated: bool = False, now: float) -> bool:
         """Note that an attempt failed. `refused`: the upstream does not accept the attempt's credential, which is then
-        put aside, unless its value was replaced since the attempt was sent (`outdated`). Returns whether the credential
-        is put aside by this failure; False if it was before.
+        put aside. `outdated`: the credential's value was replaced since the attempt was sent; then it is not put aside.
+        Returns whether this failure put the credential aside; False if it was put aside before.
         """
         put_aside = refused and not outdated and self.ring.put_aside(self.key, now)
         if failure.verdict.cls is Class.THROTTLING:
@@ -170,9 +174,9 @@ class CallKeys(Generic[L]):
         return put_aside
 
     def wait_after(self, failure: Failure, now: float) -> tuple[bool, float | None]:
-        """Return (True, None) if the next attempt is sent at once, with another credential. Else return False and the
-        delay in seconds that the upstream named for the credential that the next attempt will carry, None if it named
-        none.
+        """Whether the next attempt is sent at once with another credential, and if not, the delay to wait. Returns
+        (True, None), or False and the delay in seconds that the upstream named for the credential that the next attempt
+        will carry (None if it named none).
         """
         own = failure.pushback.delay
         if failure.verdict.cls is not Class.THROTTLING or self.bound:
@@ -185,7 +189,7 @@ class CallKeys(Generic[L]):
         return False, self._left(soonest, now) or None
 
     def renew(self, failure: Failure, now: float) -> bool:
-        """Choose the credential of the next attempt. Returns whether it is another than the failed attempt's."""
+        """Choose the credential of the next attempt. Returns whether it differs from the failed attempt's."""
         before = self.key
         if not self.bound:
             throttled = failure.verdict.cls is Class.THROTTLING
@@ -196,8 +200,8 @@ class CallKeys(Generic[L]):
         return self.key != before
 
     def replace_lost(self, now: float) -> bool:
-        """Choose another credential, if the chosen one was put aside while the call waited. Returns whether another one
-        is chosen now.
+        """Choose another credential, if the chosen one was put aside while the call waited. Returns whether the choice
+        has changed.
         """
         before = self.key
         if not self.bound and before not in self.ring.usable(now):
@@ -206,8 +210,8 @@ class CallKeys(Generic[L]):
 
     def move(self, now: float, fits: Callable[[L, float], bool]) -> bool:
         """Choose another credential that no gate holds, because a gate holds the one in use. Returns False if there is
-        none. `fits`: whether the attempt fits into the rest of the limits of a credential, given the credential's
-        state.
+        none. `fits`: given a credential's state and the time, says whether the attempt fits into what is left of that
+        credential's limits.
         """
         if self.bound:
             return False
@@ -252,7 +256,7 @@ class CallKeys(Generic[L]):
         return self._left(key, now) <= 0
 
     def _left(self, key: int, now: float) -> float:
-        """Seconds until this call may use the credential `key` again."""
+        """The seconds until this call may use the credential with the number `key` again."""
         return max(0.0, self._throttled.get(key, -_NEVER) - now, self.ring.lane(key).cooling(now))
 
     def _soonest(self, keys: Sequence[int], now: float) -> int:

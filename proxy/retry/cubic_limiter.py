@@ -1,8 +1,9 @@
 """The adaptive strategy's client-side rate limiter: CUBIC, as the AWS SDKs have it (ADAPTIVE_V2).
 
-The limiter is off until the first throttling answer; from then on every send takes one token, and every attempt's end
-moves the rate: down to BETA of it when throttled, up along a cubic curve that is flat around the rate at which it was
-throttled last. The rate never exceeds twice the measured rate, so an idle client does not learn to send faster.
+The limiter is off until the first throttling answer. From then on every send takes one token, and every attempt's end
+changes the rate: a throttled attempt lowers it to BETA of its value, and any other raises it along a cubic curve that
+is flat around the rate at which the last throttling happened. The rate never exceeds twice the measured rate, so an
+idle client does not learn to send faster.
 
 Theory. The measured rate counts ended attempts in half-second buckets, smoothed (new bucket 0.8, history 0.2). After a
 throttling at rate w the curve is SCALE * (t - K)^3 + w with K = cbrt(w * (1 - BETA) / SCALE): it starts at BETA * w,
@@ -26,10 +27,10 @@ RATE_CAP_FACTOR = 2.0
 
 
 class CubicLimiter(TokenBucket):
-    """The limiter of one scope, and its gate. `started` is the driver's time when it is made.
+    """The limiter of one scope, and its gate. `started`: the time at which it is made, on the driver's clock.
 
-    Sends use `wait`/`take` (a waiter asks again, in order of arrival), or `reserve` if the caller can't come back to
-    ask; `learn` must be called at every attempt's end.
+    A caller that can wait and ask again uses `wait` and `take`; callers are served in order of arrival. A caller that
+    can't come back to ask uses `reserve`. `learn` must be called at every attempt's end.
     """
 
     __slots__ = ("_count", "_last_bucket", "_last_max_rate", "_last_throttle", "enabled", "gate", "measured_rate")
@@ -48,7 +49,7 @@ class CubicLimiter(TokenBucket):
         return (*known, self._count, self._last_bucket, self._last_max_rate, self._last_throttle)
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that `state` has returned, of this object or of another."""
+        """Take over a state that the method `state` returned, of this object or of another."""
         enabled, self.rate, self.capacity, self._level, self._at, self.measured_rate = state[:6]
         self._count, self._last_bucket, self._last_max_rate, self._last_throttle = state[6:]
         self.enabled = bool(enabled)
@@ -63,8 +64,8 @@ class CubicLimiter(TokenBucket):
         return super().wait(now, tokens) if self.enabled else 0.0
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take `price` tokens for a send; False if there are fewer. While the limiter is off, no token is taken, and
-        True is returned.
+        """Take `price` tokens for a send, and return True; if there are fewer, return False. While the limiter is off,
+        no token is taken, and True is returned.
         """
         return super().take(now, price) if self.enabled else True
 
@@ -79,8 +80,8 @@ class CubicLimiter(TokenBucket):
             super().give_back(now, tokens)
 
     def reserve(self, now: float) -> float:
-        """Take a token in advance, for a caller that can't ask again. Returns the seconds until the caller may send:
-        until the rate has brought this token; a later reservation waits for longer.
+        """Take a token in advance, for a caller that can't ask again. Returns the seconds until the caller may send,
+        which is when the rate has brought this token. Each later reservation waits for longer.
         """
         if not self.enabled:
             return 0.0
@@ -89,7 +90,7 @@ class CubicLimiter(TokenBucket):
         return seconds
 
     def learn(self, throttled: bool, now: float) -> None:
-        """Adjust the rate at an attempt's end. `throttled`: the attempt was throttled (after a timeout it is False)."""
+        """Adjust the rate at an attempt's end. `throttled`: the attempt was throttled (a timeout is no throttling)."""
         self._count += 1
         bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
         if bucket > self._last_bucket:
@@ -112,8 +113,8 @@ class CubicLimiter(TokenBucket):
         return float(SCALE_CONSTANT * (now - self._last_throttle - window) ** 3 + self._last_max_rate)
 
     def _set_rate(self, rate: float, now: float) -> None:
-        """Set the rate (tokens a second) from `now` on; the tokens of the time before are added at the old rate
-        first.
+        """Set the rate (tokens a second) from `now` on. The tokens of the time before are first added at the old rate,
+        however.
         """
         self._refill(now)
         self.rate = max(rate, MIN_FILL_RATE)

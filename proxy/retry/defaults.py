@@ -1,7 +1,7 @@
 """The clock and the random source of a strategy that is made with no arguments.
 
-This is the one module of proxy/retry that uses either (the lint lists it as its exception); all other modules get both
-as arguments.
+No other module of proxy/retry uses a clock or a random source of its own (a lint rule checks this, with this module as
+its exception); all others get both as arguments.
 """
 
 from __future__ import annotations

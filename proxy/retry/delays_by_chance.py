@@ -1,18 +1,19 @@
 """The test of whether it pays to hold calls for the delays that an upstream names.
 
-Contract, section 5: a delay holds other calls too, and those go by a slow start after it. Where attempts are refused by
-chance, however few are sent, that serves hardly any call: the next refusal comes before the places have grown, and
-holds all calls again. The same is true where delays are much longer than the upstream needs. Fewer calls would be
-served than without a proxy.
+Contract, section 5: when an upstream answers one call with a delay, other calls are held for that delay too, and are
+sent by a slow start after it. Where attempts are refused by chance, however few are sent, this serves hardly any call:
+the next refusal comes before the number of calls sent at a time has grown, and holds all calls again. The same is true
+where delays are much longer than the upstream needs. Fewer calls would be served than without a proxy.
 
-So what holding gives is measured: the share of the calls that came which were served. Where calls have waited for long,
-and more would be served if refusals were chance, several calls are sent at once when the delay is over. An upstream
-that lacks capacity refuses most of them; one that has no queue refuses all but one, and is asked again after minutes
-only. If most are served, a test begins: for a while, a delay holds only the call that was refused, and the calls that
-wait are sent little faster than calls come: a test of an upstream that lacks capacity is no burst upon it. If a clearly
-larger share is served than before, this goes on; else calls are held again, and the next test is made after twice the
-time. Where holding gives far less than it could, no such calls are sent first: an upstream without a queue would refuse
-them, although more is served without holding (`proxy.retry.unheld`).
+So the gain from holding is measured: the share of the calls that are served. Where calls have waited for long, and more
+would be served if refusals were chance, several calls are sent at once when the delay is over. An upstream that lacks
+capacity refuses most of them. An upstream that has no queue refuses all but one; the next such group of calls is sent
+to it only after minutes. If most of the group are served, a test begins. During the test a delay holds only the call
+that was refused, and the waiting calls are sent only a little faster than calls come, so that the test is no burst upon
+an upstream that lacks capacity. If a clearly larger share is served than before, delays go on to hold only their own
+calls. Otherwise all calls are held again, and the next test is made after twice the time. Where holding serves far
+fewer calls than could be served, no such group is sent first: an upstream without a queue would refuse it, although
+more is served without holding (`proxy.retry.unheld`).
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ _KNOWN = 120.0
 
 
 class Batch:
-    """The attempts that are sent at once before a test, `count` of them. `served`, `refused`: how many ended so.
-    `begun`: when they are sent; `has_failed`: it was noted that too many were refused.
+    """The attempts that are sent at once before a test. `count`: how many there are. `served`, `refused`: how many of
+    them ended so. `begun`: the time (seconds) at which they are sent. `has_failed`: it was noted that too many of them
+    were refused.
     """
 
     __slots__ = ("_attempts", "begun", "count", "has_failed", "refused", "served")
@@ -77,7 +79,7 @@ class Batch:
         self.has_failed = False
 
     def is_open(self, now: float) -> bool:
-        """Whether the ends of some of these attempts are still waited for."""
+        """Whether some of these attempts have not ended yet, and their ends are still waited for."""
         return len(self._attempts) > 0 and now - self.begun <= _WAITED_FOR
 
     @property
@@ -87,23 +89,21 @@ class Batch:
 
     @property
     def are_refused(self) -> bool:
-        """Whether too many attempts of the batch were refused: even if all others are served, the served ones are not
-        most.
-        """
+        """Whether so many attempts of the batch were refused that most of them can't be served any more."""
         return self.refused > self.count - self._most
 
     @property
     def _most(self) -> int:
-        """How many of these attempts are most of them."""
+        """How many of these attempts have to be served to count as most of them."""
         return math.ceil(_MOSTLY * self.count)
 
     def sent(self, attempt: object, now: float) -> None:
-        """Take up an attempt that is sent, if it is one of these."""
+        """Add an attempt that is being sent to the batch, if the batch began just now."""
         if now - self.begun <= _AT_ONCE:
             self._attempts.add(attempt)
 
     def ended(self, attempt: object, *, refused: bool) -> bool:
-        """Note how an attempt ended. Returns whether it is one of these attempts."""
+        """Note how an attempt ended, if it belongs to the batch. Returns whether it does."""
         if attempt not in self._attempts:
             return False
         self._attempts.discard(attempt)
@@ -113,10 +113,12 @@ class Batch:
 
 
 class DelaysByChance:
-    """The test of one lane. Times are seconds on the callers' clock. `at_once`: how many calls may be sent at once when
-    the delay is over, beside those that the limit allows. `was_tested`: the attempt that was refused last was one of
-    them, so that it says nothing about the pace and the number of calls that the limit allows. `share`: of the attempts
-    that were refused in the latest test.
+    """The test of one lane (the queue of a group of callers). Times are seconds on the callers' clock.
+
+    `at_once`: how many calls may be sent at once when the delay is over, in addition to those that the limit allows.
+    `was_tested`: the attempt that was refused last was one of those, so its refusal says nothing about the pace and the
+    number of calls that the limit allows. `share`: the share of attempts that were refused in the latest test, from 0
+    to 1.
     """
 
     __slots__ = (
@@ -149,23 +151,25 @@ class DelaysByChance:
         return self._counts.rate
 
     def is_known(self, now: float) -> bool:
-        """Whether it is known that holding does not pay."""
+        """Whether a test has shown that holding does not pay."""
         return now < self._known_until
 
     def holds_none(self, now: float) -> bool:
-        """Whether a delay now holds only the call that was refused, and no other: that is known to serve more calls, or
-        a test of it is under way.
+        """Whether a delay now holds only the call that was refused, and no other call: this is known to serve more
+        calls, or is being tested.
         """
         return self._begun < _NEVER or now < self._known_until or self._unheld.is_on(now)
 
     def paces(self, now: float) -> bool:
-        """Whether a delay now holds only the call that was refused, and calls are sent at the `pace` all the time."""
+        """Whether a delay now holds only the call that was refused, while all calls are sent at the `pace` (attempts a
+        second).
+        """
         return self._unheld.paces(now)
 
     # -- while delays hold calls --------------------------------------------------------------------------------------
 
     def came(self, now: float) -> None:
-        """Note that a call comes that may have to wait."""
+        """Note that a call has come, which may have to wait."""
         if self._begun == _NEVER:
             self._counts.call_came(now)
 
@@ -195,7 +199,9 @@ class DelaysByChance:
             self._look_at_failed(batch, now)
 
     def _look_at_failed(self, batch: Batch, now: float) -> None:
-        """Put off the next calls that are sent at once, if most of these were refused: for long if nearly all were."""
+        """Put off the next group of calls that is sent at once, if most of this group (`batch`) were refused; for a
+        long time if nearly all were.
+        """
         if not batch.are_refused:
             return
         if not batch.has_failed:
@@ -207,8 +213,8 @@ class DelaysByChance:
             self.was_tested = False  # the pace was too fast
 
     def cooldown(self, delay: float, since: float, now: float) -> None:
-        """Note that a delay of `delay` seconds begins, after others; the first call waits since the time `since`. Some
-        calls may then be sent at once when it is over, or a test may begin.
+        """Note that a delay of `delay` seconds begins, and was not the first. `since`: the time since which the first
+        waiting call waits. When the delay is over, some calls may be sent at once, or a test may begin.
         """
         self._counts.fade(now)
         self._delay = max(self._delay, delay)
@@ -231,7 +237,9 @@ class DelaysByChance:
             self.at_once = _TOGETHER
 
     def take_at_once(self, waiting: int, now: float) -> int:
-        """The number of calls that may be sent at once now, of those that wait; zero when it is asked again."""
+        """The number of calls that may be sent at once now. `waiting`: how many calls wait. If this method is called
+        again, it returns 0.
+        """
         at_once, self.at_once = min(self.at_once, waiting), 0
         if at_once < _AT_LEAST:
             return 0
@@ -239,7 +247,7 @@ class DelaysByChance:
         return at_once
 
     def sent(self, attempt: object, waiting: int, now: float) -> None:
-        """Note that an attempt is sent, while `waiting` calls wait."""
+        """Note that an attempt is sent. `waiting`: how many calls wait at the moment."""
         self._unheld.sent(self._counts, waiting, now)
         if self._batch is not None:
             self._batch.sent(attempt, now)
@@ -247,8 +255,8 @@ class DelaysByChance:
     # -- the test -----------------------------------------------------------------------------------------------------
 
     def opens(self, now: float) -> bool:
-        """Begin a test if it is due. Returns whether it begins, or has just shown that holding does not pay: the calls
-        that are held are to be sent at the `pace`.
+        """Begin a test if it is due. Returns whether the held calls are to be sent at the `pace`: a test begins, or one
+        has just shown that holding does not pay.
         """
         if self._unheld.opens(self._counts, now):
             return True
@@ -264,14 +272,16 @@ class DelaysByChance:
 
     @property
     def pace(self) -> float:
-        """The attempts a second while a test is under way, or after one which has shown that holding does not pay."""
+        """The attempts to make in a second while a test is under way, or after a test which has shown that holding does
+        not pay.
+        """
         if self._unheld.pace is not None:
             return self._unheld.pace.rate
         return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
 
     def refused(self, ended: int, flying: int, now: float) -> None:
-        """Note that an attempt was refused by an answer that names a delay, while a delay holds no other call. `ended`,
-        `flying`: how many attempts have ended so far, and are under way.
+        """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
+        `ended`: how many attempts have ended so far. `flying`: how many are under way.
         """
         if self._unheld.is_on(now):
             self._unheld.refused(self._counts, ended, flying, now)
@@ -291,8 +301,8 @@ class DelaysByChance:
                 self._end(now, better=better)
 
     def _is_better(self) -> bool:
-        """Whether clearly more is served in the test than before, and as many attempts were refused before, when fewer
-        were sent, so that refusals are chance.
+        """Whether the test has shown that refusals are chance: a clearly larger share is served in the test than
+        before, and refusals were as frequent before, when fewer attempts were sent.
         """
         if 1.0 - self.share <= self._counts.gives + _MORE:
             return False
@@ -300,7 +310,7 @@ class DelaysByChance:
         return 1.0 - tail(held, round(self._counts.refused) + 1, self.share) > _PROBABLE
 
     def _end(self, now: float, better: bool = False) -> None:
-        """End the test. `better`: more is served than before."""
+        """End the test. `better`: a clearly larger share was served than before."""
         self._counts.skip(now)
         self._begun = _NEVER
         self._soon = _SOON
@@ -311,6 +321,6 @@ class DelaysByChance:
             self._again = min(_AGAIN_LONGEST, 2.0 * self._again)
 
     def _fails(self, again: float, now: float) -> None:
-        """Note that refusals seem to be no chance; the next test begins after `again` seconds."""
+        """Note that refusals seem to be no chance. `again`: the seconds until the next test may begin."""
         self._first_refused = False
         self._next_at = now + again

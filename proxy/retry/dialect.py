@@ -1,4 +1,6 @@
-"""The rules by which answers and faults are classed, and the dialect packs that they come from."""
+"""The rules by which answers and faults are classed, and the dialect packs (files with one provider's rules) that they
+come from.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ COUNTS_AS = 503
 
 @dataclass(frozen=True, slots=True)
 class EventRule:
-    """A rule's condition on the first event, in a stream of server-sent events, that is not one of the dialect's empty
-    events. `name`: a glob of the event's name, None for any; `json`: the JSON paths in the event's data, each with a
-    glob of its value.
+    """A rule's condition on an event in a stream of server-sent events: the first event that is not one of the
+    dialect's empty events. `name`: a glob of the event's name, None for any name. `json`: JSON paths in the event's
+    data, each with a glob of the value there.
     """
 
     name: str | None = None
@@ -30,11 +32,12 @@ class EventRule:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line of `classify.rules`, or of a dialect pack. Every part is optional; all given must match.
+    """A line of `classify.rules`, or of a dialect pack. Every part is optional; all parts that are given must match.
 
     Values are shell globs, matched case-sensitively; "*" means present. `json` keys are dotted paths, `xml` keys are
-    element names. `because` is the rule's name in explanations. `counts_as`: for an error found in a success, the
-    status that its provider gives such an error elsewhere, which decides whether clients repeat it.
+    element names. `as_`: the class of what the rule matches. `because`: the rule's name in explanations. `counts_as`:
+    for an error found in a success, the status that the provider gives such an error outside of a success; this status
+    decides whether the provider's client repeats the request.
     """
 
     as_: Class
@@ -50,7 +53,7 @@ class Rule:
 
     @property
     def needs_body(self) -> bool:
-        """Whether the answer's body must be peeked at to decide this rule."""
+        """Whether the beginning of the answer's body must be read to decide this rule."""
         return bool(self.json or self.xml or self.event)
 
     @property
@@ -66,12 +69,13 @@ TimeFormat = Literal["seconds", "epoch", "epoch_ms", "duration", "http_date", "r
 
 @dataclass(frozen=True, slots=True)
 class ResetField:
-    """A field by which a dialect's answers name the time at which a limit is whole again; read on throttlings and on
-    429 and 503. `remaining`: a field that must be 0 then; None: no such field is needed.
+    """A field in which a dialect's answers name the time at which a limit is whole again. It is read on throttlings and
+    on 429 and 503.
 
-    `format`: "seconds" from now, "epoch" seconds, "epoch_ms", "duration" (`1m30s`, `250ms`, or bare seconds),
-    "http_date", "rfc3339". `limit`: (path, glob) of a 429's body that names this limit as the one that was exceeded;
-    then the field is read whatever remains.
+    `format`: how the time is written: "seconds" from now, "epoch" (seconds), "epoch_ms", "duration" (`1m30s`, `250ms`,
+    or bare seconds), "http_date", "rfc3339". `remaining`: the name of a field that must be 0 for this one to be read;
+    None if there is no such condition. `limit`: paths and globs of the body of a 429 which names this limit as the one
+    that was exceeded; if they match, the field is read whatever `remaining` says.
     """
 
     name: str
@@ -82,11 +86,11 @@ class ResetField:
 
 @dataclass(frozen=True, slots=True)
 class LimitField:
-    """A limit of a provider that its answers report. `limit`, `remaining` and `reset` name the fields with the limit
-    itself, with what is left of it, and with the time until it is whole again, which is written in `format`. `counts`:
-    what it counts, "attempts", or a language model's "tokens", those of the "prompt" or of the "output". `where`:
-    fields and the values that they have, unless they are absent, in answers about this limit; with another value, an
-    answer is about another limit.
+    """A limit of a provider that its answers report. `limit`, `remaining` and `reset` are the names of three fields:
+    with the limit itself, with what is left of it, and with the time until it is whole again, which is written in
+    `format`. `counts`: what the limit counts, which is "attempts", or a language model's "tokens", or only those of the
+    "prompt" or of the "output". `where`: names of fields, each with a value. An answer in which one of these fields has
+    another value is about another limit; an absent field does not matter.
     """
 
     name: str
@@ -116,9 +120,9 @@ class Repeats:
 
     The client repeats an answer whose status is in `statuses`, and one whose status is in `idempotent_statuses` if the
     method is idempotent. It repeats an attempt that ended with one of `faults`. If the method is in `whole_answers`,
-    the client reads an answer whole before it decides, and also repeats one that broke after its head. With
-    `transient_codes` it repeats failures that the pack's own rules class transient; with `should_retry`, any failure
-    with `x-should-retry: true`; with `retry_after`, any failure with Retry-After.
+    the client reads an answer completely before it decides, and also repeats a request whose answer broke off after its
+    head. With `transient_codes` it repeats failures that the pack's own rules class transient; with `should_retry`, any
+    failure with `x-should-retry: true`; with `retry_after`, any failure with Retry-After.
 
     These rules hold for requests that carry each of `headers` (lower-case name, glob). A request that is one of the
     forms in `unsigned` needs no `authorization` field. With `keyed`, the rules hold only for requests with the policy's
@@ -155,9 +159,10 @@ class AskedFor:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsInside:
-    """The errors that may be in the XML of a success, if it answers one of `requests`: the body's root element is
-    `root`. Such an error is treated like an answer with this `status`. The server may send white space before the root
-    to keep the connection alive; once it has come for `awake` seconds, it is passed on to the app.
+    """The errors that may be in the XML body of a success, if it answers one of `requests`. Such a body has `root` as
+    its root element. The error is treated like an answer with the status `status`. The server may send white space
+    before the root element to keep the connection alive; once this has gone on for `awake` seconds, it is passed on to
+    the app.
     """
 
     requests: tuple[AskedFor, ...]
@@ -168,8 +173,8 @@ class ErrorsInside:
 
 @dataclass(frozen=True, slots=True)
 class EndMark:
-    """A mark of an event in a stream: its name `event` (a `*` at the end stands for any rest), its whole `data`, or a
-    member `present` in its data that is not null.
+    """A description of an event in a stream, by one of three marks: its name `event` (a `*` at the end stands for any
+    rest), its whole `data`, or a member at the JSON path `present` of its data that is not null.
     """
 
     event: str = ""
@@ -179,9 +184,9 @@ class EndMark:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """How a provider's streams of events end: with one of the events `ends`. `known`: further events of such streams. A
-    request asks for such a stream by a path that ends with `path`, or (`by_body`) by a body with `stream: true`.
-    `error`: the provider's event for an error of its server.
+    """How a provider's streams of events end. `ends`: the events that end a stream. `known`: further events of such
+    streams. `path`: a request asks for such a stream if its path ends with this. `by_body`: a request also asks for one
+    by a body with `stream: true`. `error`: the provider's event for an error of its server.
     """
 
     ends: tuple[EndMark, ...]
@@ -193,7 +198,9 @@ class StreamEnds:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The POST requests of a form to `host` (a glob) in which the form's field `field` has one of `values`."""
+    """The POST requests with a form as their body that go to `host` (a glob), and in whose form the field `field` has
+    one of `values`.
+    """
 
     host: str
     field: str
@@ -204,8 +211,9 @@ class Forms:
 class Reads:
     """The POSTs of a dialect that change nothing, known by a request field that names the operation.
 
-    `field` (lower case) has one of `values` (globs), and each of `headers` (lower-case name, glob) matches: without
-    those the provider does not promise that the field agrees with the body.
+    `field`: the name of that request field, in lower case. `values`: globs, one of which its value must match.
+    `headers`: other fields (lower-case name, glob), each of which must match: without them the provider does not
+    promise that the operation in `field` agrees with the body.
     """
 
     field: str
@@ -215,12 +223,12 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class ErrorWords:
-    """How a provider words an error, for the proxy's own answers.
+    """How a provider words an error, so that the proxy's own answers can be worded alike.
 
-    `json`: (path, template) of members in a JSON body; `fields`: (name, template) of header fields. A template may use
-    {message}, {word}, {outcome}, {status}, {type}. `words`: (statuses, word), of which the first that has the status
-    gives {word}. `xml`: (services, elements around the error), for requests with an AWS signature for one of these
-    services; without services for any that sends a form.
+    `json`: (path, template) of members in a JSON body. `fields`: (name, template) of header fields. A template may use
+    {message}, {word}, {outcome}, {status}, {type}. `words`: (statuses, word); the first item that has the error's
+    status gives {word}. `xml`: (services, elements around the error), for requests with an AWS signature for one of
+    these services; an item without services is for any request that sends a form.
     """
 
     json: tuple[tuple[tuple[str, ...], str], ...] = ()
@@ -235,7 +243,7 @@ class ErrorWords:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A dialect: how a provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
+    """A dialect: how one provider words its errors and limits, as data (proxy/config/dialects/*.yaml)."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -258,8 +266,8 @@ class Dialect:
 @dataclass(frozen=True, slots=True)
 class Classify(ClassifyBase):
     """The rules of a policy that give an attempt's end its class: first `rules`, then those of `dialects`, then the
-    lists, by status, grpc-status and fault. Which list counts for an end that several of them name is decided when the
-    configuration is compiled.
+    lists by status, grpc-status and fault. If several lists name the same end, the compiler of the configuration
+    decides which one counts.
     """
 
     statuses: Mapping[int, Class] = field(default_factory=dict)

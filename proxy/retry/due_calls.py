@@ -1,10 +1,11 @@
-"""The calls of one lane whose turn has come, and which are not sent yet: those that have a place, and those that
-stepped aside, since another gate holds them (the operator's rate).
+"""The calls of one lane (the queue of a group of callers) whose turn has come, and which are not sent yet. Some have a
+place among the calls that may be under way; others stepped aside, since another gate holds them (the operator's rate).
 
-A call that stepped aside keeps its turn, and has no place. If none is free when it asks again, all calls that stepped
-aside return to the head of the queue, in their order. From then on few may step aside at a time: twice as many with
-each of them that is sent. So a queue does not go back and forth between two gates that hold it in turn. If none of them
-is sent for a while, the queue goes on all the same: calls of other routes need not have the gate that holds these.
+A call that stepped aside keeps its turn, but has no place. If no place is free when it asks again, all calls that
+stepped aside return to the head of the queue, in their order. From then on only a few calls may step aside at a time,
+and this number doubles with each of them that is sent. So a queue does not go back and forth between two gates that
+hold it in turn. If none of them is sent for a while, the queue goes on all the same, since calls of other routes may
+not have to pass the gate that holds these.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _ANY = 1 << 30
 
 
 class DueCalls:
-    """The calls of one lane whose turn has come: `admitted`, those that have a place, and `aside`, those that another
-    gate holds; both in the order of their turns. Times are seconds on the callers' clock.
+    """The calls of one lane whose turn has come, both kinds in the order of their turns. `admitted`: the calls that
+    have a place. `aside`: the calls that another gate holds. Times are seconds on the callers' clock.
     """
 
     __slots__ = ("_at", "_most", "admitted", "aside")
@@ -30,8 +31,8 @@ class DueCalls:
 
     def block_until(self, now: float, longest: float) -> float:
         """The time until which the queue waits for the calls in `aside`: `longest` seconds after the latest of them
-        stepped aside or was sent. Returns `now` if the queue does not wait. When a call in `aside` is sent, more of
-        them may step aside before the queue waits again.
+        stepped aside or was sent. Returns `now` if the queue does not wait. If that time is over, twice as many calls
+        may step aside before the queue waits again.
         """
         until = self._at + longest
         if len(self.aside) < self._most:
@@ -42,8 +43,8 @@ class DueCalls:
         return until
 
     def step_aside(self, waiter: Waiter, now: float) -> None:
-        """Note that another gate holds the call, which had a place; if it had stepped aside before, its turn is what it
-        was.
+        """Note that another gate holds this call, which had a place. If it had stepped aside before, its turn remains
+        the same.
         """
         del self.admitted[waiter]
         if waiter not in self.aside:
@@ -51,8 +52,8 @@ class DueCalls:
             self._at = now
 
     def recall(self) -> dict[Waiter, None]:
-        """Take out the calls that stepped aside and have got no place since, because there is none. Returns them in the
-        order of their turns.
+        """Remove and return the calls that stepped aside and have no place, because none is free. They are in the order
+        of their turns.
         """
         admitted = self.admitted
         back = {call: None for call in self.aside if call not in admitted}
@@ -60,7 +61,7 @@ class DueCalls:
         return back
 
     def take_all(self) -> dict[Waiter, None]:
-        """Take out all calls. Returns them in the order of their turns."""
+        """Remove and return all calls, in the order of their turns."""
         every = {**self.aside, **self.admitted}
         self.aside, self.admitted = {}, {}
         return every
@@ -75,7 +76,7 @@ class DueCalls:
         return True
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove the call, which sends nothing."""
+        """Remove the call, because it sends nothing any more."""
         self.admitted.pop(waiter, None)
         self.aside.pop(waiter, None)
 

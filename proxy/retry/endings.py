@@ -1,5 +1,5 @@
-"""How a call ends that no other attempt follows: it goes on at another upstream, the answer that is held goes to the
-app, or the proxy answers itself. The flow asks for one of these (`proxy.retry.flows.SequentialFlow.end`).
+"""How a call ends that no other attempt follows. There are three ways: it goes on at another upstream, the held answer
+goes to the app, or the proxy answers itself. The flow asks for one of these (`proxy.retry.flows.SequentialFlow.end`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _DONE_WELL, _FINISH_WELL = _DONE[_SUCCESS], _FINISH[_SUCCESS]
 
 
 def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
-    """End the call with this outcome, and give back everything that it still holds. The driver, which the call knows by
-    its alarm, can be freed from then on.
+    """End the call with this outcome, and give back everything that it still holds. Returns the actions for the driver.
+    The call then drops its alarm, by which it knows its driver, so that the driver can be freed.
     """
     call.state = _DONE_WELL if outcome is _SUCCESS else _DONE[outcome]
     next_attempt, delivered = call.next_attempt, call.delivered
@@ -38,9 +38,9 @@ def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
 
 
 def take_back(call: CallState, attempt: int, detail: str, now: float) -> bool:
-    """Undo an attempt that was not sent, since this process can open no connection for it: its payment is given back,
-    and it does not count. `detail`: the reason, for people. Returns False, with nothing done, if the attempt is not in
-    flight, or was answered.
+    """Undo an attempt that was not sent because this process can open no connection for it: its payment is given back,
+    and the attempt does not count. `detail`: the reason, for people. Returns False, with nothing done, if the attempt
+    is not in flight, or was answered.
     """
     flight, state = call.in_flight(attempt), call.state
     if flight is None or flight.reply is not None or type(state) is not Flying:
@@ -55,8 +55,8 @@ def take_back(call: CallState, attempt: int, detail: str, now: float) -> bool:
 
 
 def way_elsewhere(call: CallState, no: Outcome, now: float) -> Fallback | None:
-    """The entry of the fallback list by which the call goes on at another upstream, where it would otherwise end with
-    the outcome `no`; None if it does not go on.
+    """The entry of the fallback list that names the upstream at which the call goes on, instead of ending with the
+    outcome `no`; None if it does not go on.
     """
     if call.fallbacks is None or call.committed:
         return None
@@ -68,8 +68,9 @@ def way_elsewhere(call: CallState, no: Outcome, now: float) -> Fallback | None:
 
 
 def go_elsewhere(call: CallState, entry: Fallback, no: Outcome, now: float, is_held: bool) -> Actions:
-    """End the call here, where it would have had the outcome `no`, and let it go on at another upstream by this entry
-    of the fallback list. `is_held`: the driver holds the last answer already.
+    """End the call here and let it go on at the upstream that `entry`, of the fallback list, names. `no`: the outcome
+    that the call would have had here. `is_held`: the driver holds the last answer already. Returns the actions for the
+    driver.
     """
     assert call.fallbacks is not None  # the entry is from there
     call.fallbacks.mark(call.history, call.policy)
@@ -83,8 +84,8 @@ def go_elsewhere(call: CallState, entry: Fallback, no: Outcome, now: float, is_h
 
 
 def end_here(call: CallState, no: Outcome, now: float, why: str) -> Actions:
-    """End the call with the outcome `no` by delivering the held answer or, if there is none, by the proxy's own. `why`:
-    the reason, for people.
+    """End the call with the outcome `no`: deliver the held answer or, if there is none, an answer of the proxy's own.
+    `why`: the reason, for people. Returns the actions for the driver.
     """
     if call.attempts == call.earlier:
         note_never_sent(call.history, no, call.policy.upstream, why)
@@ -102,9 +103,7 @@ def _deliver_held(call: CallState, failure: Failure, no: Outcome) -> Actions:
 
 
 def _answer(call: CallState, no: Outcome, now: float, why: str) -> Actions:
-    """End the call with the outcome `no` by answering the app with the proxy's own answer. `why`: the reason, for
-    people.
-    """
+    """End the call with the outcome `no` by an answer of the proxy's own. `why`: the reason, for people."""
     held_back = no is Outcome.OUTAGE or (no is Outcome.OVERLOADED and call.next_attempt.found_limit)
     fault = call.failure.fault if call.failure is not None and not held_back else None
     left, status = call.next_attempt.retry_after(no, now)

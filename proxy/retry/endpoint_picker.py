@@ -1,8 +1,9 @@
-"""The choice of the endpoints of one call's attempts, if the core makes it: the call's picker, in gRPC's word.
+"""The choice of the endpoints of one call's attempts, if the core and not the driver makes it. gRPC too calls such an
+object a picker.
 
-The upstream's endpoints are shared by all calls (`proxy.retry.endpoints`), and so are their circuit breakers; the
-picker knows at which endpoints its call has failed, or has an attempt in flight. An attempt's choice is made with its
-payment, since it may take a breaker's probe, and is given back with the payment if the attempt is not sent.
+The upstream's endpoints (`proxy.retry.endpoints`) and their circuit breakers are shared by all calls. The picker knows
+at which endpoints its own call has failed, or has an attempt in flight. The choice for an attempt is made with the
+attempt's payment, since it may become a breaker's probe, and is given back with the payment if the attempt is not sent.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ CircuitChanged = Callable[[str, str, bool, float], None]
 
 
 class EndpointPicker:
-    """Picks the endpoints of one call's attempts among `endpoints`, and reports to those how the attempts ended.
-    `policy`: the call's policy. `only`: the endpoint that all further attempts must go to, because they ask for the
-    rest of an answer that it began; None for any.
+    """The picker of the endpoints of one call's attempts, among `endpoints`; it also reports to these how the attempts
+    ended. `policy`: the call's policy. `only`: the number of the endpoint that all further attempts must go to, because
+    they ask for the rest of an answer that this endpoint began; None for any.
     """
 
     __slots__ = ("_circuit_changed", "_failed_at", "_least", "_turn", "_upstream", "endpoints", "only")
@@ -38,8 +39,8 @@ class EndpointPicker:
         self._turn: Sequence[int] = ()  # the endpoints among which the one that was preferred last takes its turn
 
     def choose(self, payment: Payment, state: State, now: float, only: int | None = None) -> bool:
-        """Choose the endpoint of the next attempt (`only`, if that is given); False if every circuit breaker is open.
-        `state`: the call's state.
+        """Choose the endpoint of the next attempt. Returns False if every circuit breaker is open. `state`: the call's
+        state, which shows the endpoints in use. `only`: the number of the endpoint to use, None to choose among all.
         """
         only = only if self.only is None else self.only
         avoid = self._avoided(state)
@@ -62,10 +63,10 @@ class EndpointPicker:
         return self.endpoints.shares[index].label
 
     def prefer(self, state: State, now: float, waits: Callable[[str], float]) -> int | None:
-        """The number of the endpoint to use: of those that would not hold the call, the best by `Endpoints.best`; if
-        all would, the one that is free first and, of several, the first by `Endpoints.rank`. None if every breaker is
-        open. `state`: the call's state, which shows the endpoints in use; `waits` returns the seconds for which the
-        endpoint with a given label would hold the call.
+        """The number of the endpoint to use. If some endpoints would not hold the call, it is the best of these by
+        `Endpoints.best`. If all would, it is the one that is free first and, of several, the first by `Endpoints.rank`.
+        None if every breaker is open. `state`: the call's state, which shows the endpoints in use. `waits`: returns the
+        seconds for which the endpoint with a given label would hold the call.
         """
         self._turn = ()
         if self.only is not None:
@@ -82,17 +83,19 @@ class EndpointPicker:
         return min(able, key=lambda index: (held[index], *self.endpoints.rank(index, avoid, now)))
 
     def is_left(self, now: float, waits: Callable[[str], float]) -> bool:
-        """Whether there is an endpoint at which the call has not failed, and which would not hold it. `waits`: the
-        seconds for which the endpoint with a given label would hold the call.
+        """Whether there is an endpoint at which the call has not failed, and which would not hold it. `waits`: returns
+        the seconds for which the endpoint with a given label would hold the call.
         """
         able = (index for index in self.endpoints.able(now) if index not in self._failed_at)
         return any(waits(self.label(index)) <= 0 for index in able)
 
     def take(self, payment: Payment | None, state: State, now: float) -> int:
         """Return the number of the endpoint to which an attempt is being sent, and count that endpoint's turn.
-        `payment`: what the attempt has paid, None if it has paid nothing. The endpoint that was chosen with the payment
-        is used. If none was chosen, one is chosen now, without asking the circuit breakers: if possible one at which
-        the call has neither failed nor has an attempt in flight (`state`: the call's state).
+        `payment`: what the attempt has paid, None if it has paid nothing.
+
+        The endpoint that was chosen with the payment is used. If none was chosen, one is chosen now, without asking the
+        circuit breakers: if possible one at which the call has neither failed nor has an attempt in flight. `state`:
+        the call's state, which shows the attempts in flight.
         """
         choice = payment.choice if payment is not None else None
         if choice is None:
@@ -103,9 +106,9 @@ class EndpointPicker:
     def take_again(
         self, flight: Flight, state: State, fault: Fault, now: float, waits: Callable[[str], float]
     ) -> int | None:
-        """The number of the endpoint for an attempt that is sent again because its first sending was not processed
-        (`fault`): another endpoint, or the same if no other is left. None if the driver chooses. `waits`: the seconds
-        for which the endpoint with a given label would hold the call.
+        """The number of the endpoint for an attempt that is sent again because its first sending was not processed. It
+        is another endpoint, or the same if no other is left; None if the driver chooses. `fault`: how the first sending
+        ended. `waits`: returns the seconds for which the endpoint with a given label would hold the call.
         """
         if flight.endpoint is None:
             return None
@@ -131,7 +134,7 @@ class EndpointPicker:
 
     def failed(self, flight: Flight, fault: Fault | None, now: float) -> bool:
         """Note that an attempt failed at its endpoint. `fault`: the fault that ended it, None if it was answered.
-        Returns whether the endpoint could not be connected to.
+        Returns whether no connection to the endpoint could be made.
         """
         endpoint = flight.endpoint
         assert endpoint is not None  # chosen before the attempt was sent
@@ -146,7 +149,7 @@ class EndpointPicker:
 
     def report_to_breaker(self, flight: Flight, *, ill: bool, now: float, after_all: bool = False) -> None:
         """Report the class of an attempt to its endpoint's circuit breaker. `ill`: the class is a sign that the
-        endpoint is ill; `after_all`: the attempt was reported as healthy when its head came, and turns out to be ill.
+        endpoint is ill. `after_all`: the attempt was reported as healthy when its head came, and has failed since.
         """
         choice = None if flight.payment is None else flight.payment.choice
         if choice is None or choice.breaker is None:
@@ -157,7 +160,7 @@ class EndpointPicker:
 
     def _avoided(self, state: State) -> tuple[int, ...]:
         """The numbers of the endpoints that the next attempt avoids while another is left: those at which the call has
-        failed, or has an attempt in flight (`state`: the call's).
+        failed, or has an attempt in flight. `state`: the call's state, which shows the attempts in flight.
         """
         flying = state.flights.values() if type(state) is Flying else ()
         return (*self._failed_at, *(each.endpoint for each in flying if each.endpoint is not None))

@@ -1,14 +1,15 @@
-"""The choice of an attempt's endpoint, if the core makes it: by priority, weight and circuit breakers.
+"""The choice of an attempt's endpoint, if the core and not the driver makes it: by priority, weight and circuit
+breakers.
 
 Contract, section 13. An endpoint is passed over while its breaker is open, and while it refuses connections and another
-is left (section 6). Of the endpoints that are not passed over, those of the lowest priority number count; among them
-the ones at which this call has failed are avoided while another is left. So a retry goes elsewhere within its priority,
-but not to another priority: that a call failed at an endpoint does not make the endpoint one that is passed over. An
-endpoint whose breaker is due for a probe comes first; else endpoints take turns by weight.
+is left (section 6). Of the remaining endpoints, those with the lowest priority number count. Among these, the ones at
+which this call has failed are avoided while another is left. So a retry goes to another endpoint of the same priority,
+but never to another priority just because the call failed. An endpoint whose breaker is due for a probe comes first;
+otherwise endpoints take turns by weight.
 
-Turns are smooth weighted round-robin (nginx): each endpoint in play gains its weight, the one with the most is taken
-and pays the sum, so that 3 to 1 goes a a b a. A retry takes no turn: else, with two endpoints, every call would begin
-with the one that fails.
+Turns are smooth weighted round-robin (nginx): at each turn every endpoint in play gains its weight, and the one with
+the most is taken and pays the sum of the weights; so weights 3 and 1 give the order a a b a. A retry takes no turn:
+otherwise, with two endpoints, every call would begin with the one that fails.
 
 Under `balance: least` the endpoint with the fewest attempts under way for its weight is taken, over all workers, and
 endpoints with equally few take turns. An attempt is under way until its answer's last byte, or until it has failed.
@@ -36,9 +37,10 @@ LoadOf = Callable[[str], Places | None]
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """The endpoint that one attempt is sent to. `index` and `label`: the endpoint's number and label. `probe`: the
-    number of the probe if the attempt is sent as a probe of the endpoint's circuit breaker, else 0. `turn`: the
-    endpoints that take turns, if the choice takes one of these turns; empty if it takes none.
+    """The endpoint that one attempt is sent to. `index` and `label`: the endpoint's number and label. `breaker`: its
+    circuit breaker, None if it has none. `probe`: the number of the breaker's probe that this attempt is, 0 if it is
+    none. `turn`: the numbers of the endpoints that take turns, if this choice uses up one of their turns; empty if it
+    uses up none.
     """
 
     index: int
@@ -48,27 +50,27 @@ class Choice:
     turn: Sequence[int] = ()
 
     def ended(self, ill: bool, sent: float, now: float) -> bool | None:
-        """Report to the breaker the class of the attempt, which was sent at `sent`. `ill`: the class is a sign that the
-        endpoint is ill. Returns True if that opened the breaker, False if it closed it, None if neither.
+        """Report the class of the attempt to the breaker. `ill`: the class is a sign that the endpoint is ill. `sent`:
+        the time at which the attempt was sent. Returns True if the breaker opened, False if it closed, None if neither.
         """
         return None if self.breaker is None else self.breaker.ended(ill, sent, self.probe, now)
 
     def turned_ill(self, sent: float, now: float) -> bool | None:
-        """Report to the breaker that the attempt, sent at `sent`, has failed after all: it was reported as healthy when
-        its head came. Returns True if that opened the breaker, else None.
+        """Report to the breaker that the attempt, which was reported as healthy when its head came, has failed after
+        all. `sent`: the time at which it was sent. Returns True if the breaker opened, otherwise None.
         """
         return None if self.breaker is None else self.breaker.turned_ill(sent, now)
 
     def undecided(self, now: float) -> None:
-        """Report to the breaker that the attempt is not sent, or was cancelled."""
+        """Report to the breaker that the attempt was not sent, or was cancelled."""
         if self.breaker is not None and self.probe:
             self.breaker.undecided(self.probe, now)
 
 
 class Endpoints:
-    """The endpoints of one upstream, or the one endpoint that a request's authority stands for if the upstream has
-    none; shared by all calls of a process. `loads`: for each endpoint, the count of its attempts under way, None if
-    nothing asks for it.
+    """The endpoints of one upstream, shared by all calls of a process. If the upstream lists none, this is the single
+    endpoint that a request's authority stands for. `loads`: for each endpoint, the count of its attempts under way,
+    None if nothing asks for it.
     """
 
     def __init__(self, shares: Sequence[EndpointShare]) -> None:
@@ -86,7 +88,7 @@ class Endpoints:
         self.report: Callable[[str, float], None] | None = None
 
     def seconds_left(self, now: float) -> float:
-        """Seconds until a call may be sent to any of these endpoints; 0 if one may be now."""
+        """The seconds until a call may be sent to any of these endpoints; 0 if it may be sent now."""
         if None in self.breakers:
             return 0.0
         return min(breaker.seconds_left(now) for breaker in self.breakers if breaker is not None)
@@ -94,10 +96,10 @@ class Endpoints:
     def choose(
         self, avoid: Sequence[int], now: float, only: int | None = None, *, least: bool = False
     ) -> Choice | None:
-        """Choose the endpoint of an attempt, and enter its breaker, as a probe if one is due; None if every breaker is
-        open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight; `only`: the endpoint
-        that was chosen already, because its gates hold the call for the shortest time; `least`: choose the one with the
-        fewest attempts under way.
+        """Choose the endpoint of an attempt, and admit the attempt at its breaker, as a probe if one is due. None if
+        every breaker is open. `avoid`: the endpoints at which the call has failed, or has an attempt in flight. `only`:
+        the endpoint that was chosen already, because its gates hold the call for the shortest time. `least`: choose the
+        endpoint with the fewest attempts under way.
         """
         if len(self.breakers) == 1:  # there is nothing to choose
             (breaker,) = self.breakers
@@ -114,8 +116,8 @@ class Endpoints:
         return None
 
     def choose_only(self) -> Choice | None:
-        """The choice of the only endpoint, which is one object for all calls; None if there are several, or if the
-        circuit breaker is open.
+        """The choice of the only endpoint, which is the same object for all calls. None if there are several endpoints,
+        or if the circuit breaker is open.
         """
         if len(self.breakers) > 1:
             return None
@@ -128,12 +130,12 @@ class Endpoints:
         return choice
 
     def able(self, now: float) -> list[int]:
-        """The endpoints whose circuit breakers let a call pass."""
+        """The numbers of the endpoints whose circuit breakers let a call pass."""
         return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
 
     def choose_any(self, avoid: Sequence[int], now: float, *, least: bool = False) -> Choice:
         """Choose the endpoint of an attempt without asking the circuit breakers (`mode: observe` and `off`). `avoid`:
-        the endpoints to use only if no other is left; `least`: choose the one with the fewest attempts under way.
+        the endpoints to use only if no other is left. `least`: choose the endpoint with the fewest attempts under way.
         """
         index, here = self.best(range(len(self.shares)), avoid, now, least)
         return Choice(index, self.shares[index].label, turn=() if avoid else here)
@@ -146,15 +148,15 @@ class Endpoints:
             self._standing[choice.index] -= sum(self.shares[index].weight for index in choice.turn)
 
     def refused(self, index: int, now: float) -> None:
-        """Note that the endpoint with the number `index` could not be connected to, so that it is passed over for a
-        while. Several attempts that fail at the same time count once.
+        """Note that no connection to the endpoint with the number `index` could be made, so that it is passed over for
+        a while. Several attempts that fail at the same time count once.
         """
         penalty = self._penalties[index]
         if penalty.refused(now) and self.report is not None:
             self.report(self.shares[index].label, penalty.seconds)
 
     def reached(self, index: int) -> None:
-        """Note that the endpoint with the number `index` could be connected to."""
+        """Note that a connection to the endpoint with the number `index` could be made."""
         penalty = self._penalties[index]
         if penalty.until or self._elsewhere[index]:
             penalty.reached()
@@ -163,21 +165,23 @@ class Endpoints:
                 self.report(self.shares[index].label, 0.0)
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note that the endpoint with this label refuses the connections of another machine, where it is passed over
-        for `seconds` seconds; 0 if it does not refuse them any more.
+        """Note that the endpoint with this label refuses the connections of another machine, which passes it over for
+        `seconds` seconds; 0 if the endpoint does not refuse them any more.
 
-        Here it is passed over for FIRST seconds at most, after which a call of this machine may find out itself: one
-        machine that can't reach an endpoint must not keep it from the others.
+        This machine passes the endpoint over for at most FIRST seconds. After that a call of this machine may try it: a
+        machine that can't reach an endpoint must not keep the other machines from it.
         """
         for index, share in enumerate(self.shares):
             if share.label == label:
                 self._elsewhere[index] = now + min(seconds, FIRST) if seconds > 0 else 0.0
 
     def best(self, able: Sequence[int], avoid: Sequence[int], now: float, least: bool) -> tuple[int, Sequence[int]]:
-        """Return the number of the endpoint to use, and the endpoints with which it takes turns, empty if it uses up no
-        turn. `able`: the endpoints whose breakers let a call pass; `avoid`: those to use only if no other is left, and
-        then those first that are in it least often, so that retries go round all; `least`: prefer those with the fewest
-        attempts under way.
+        """Return the number of the endpoint to use, and the numbers of the endpoints with which it takes turns (empty
+        if it uses up no turn).
+
+        `able`: the endpoints whose breakers let a call pass. `avoid`: the endpoints to use only if no other is left;
+        then those come first that `avoid` lists least often, so that retries try all in turn. `least`: prefer the
+        endpoints with the fewest attempts under way.
         """
         shares = self.shares
         well = [index for index in able if self._penalties[index].until <= now and self._elsewhere[index] <= now]
@@ -194,10 +198,13 @@ class Endpoints:
         return max(others, key=lambda index: self._standing[index] + shares[index].weight), here
 
     def rank(self, index: int, avoid: Sequence[int], now: float) -> tuple[bool, int, bool]:
-        """Return the order of the endpoint with the number `index` among others, but for the turns, which change while
-        a call waits (the smaller goes first): whether it is passed over because it refuses connections, its priority,
-        and whether it is one of those to `avoid`. How often does not count here: calls that an outage of all endpoints
-        holds would leave the one that is back for the one at which they have failed less often.
+        """Return a sort key for the endpoint with the number `index`; the endpoint with the smallest key goes first.
+        The key is: whether it is passed over because it refuses connections, its priority, and whether `avoid` lists
+        it.
+
+        Turns are left out, since they change while a call waits. It does not matter how often `avoid` lists an
+        endpoint: otherwise calls that an outage of all endpoints holds would leave an endpoint that is back for one at
+        which they have failed less often.
         """
         refuses = self._penalties[index].until > now or self._elsewhere[index] > now
         return refuses, self.shares[index].priority, index in avoid
@@ -216,15 +223,15 @@ class Endpoints:
 
 
 def _least_often(able: Sequence[int], avoid: Sequence[int]) -> list[int]:
-    """The endpoints of `able` that are in `avoid` least often: not at all, if there are such."""
+    """The endpoints of `able` that `avoid` lists least often (not at all, if there are such)."""
     times = [avoid.count(index) for index in able]
     fewest = min(times)
     return [index for index, count in zip(able, times, strict=True) if count == fewest]
 
 
 class EndpointGroup:
-    """The `Endpoints` that one upstream's definition stands for: those that it lists or, if it lists none, one for each
-    authority that requests name.
+    """The endpoints of one upstream, as its definition gives them: the `Endpoints` that it lists or, if it lists none,
+    one `Endpoints` for each authority that requests name.
     """
 
     def __init__(self, shares: Sequence[EndpointShare]) -> None:
@@ -234,24 +241,24 @@ class EndpointGroup:
         self._load_of: LoadOf = lambda label: None
 
     def renew(self, breaker_of: BreakerOf, load_of: LoadOf) -> None:
-        """Replace the circuit breakers of all endpoints, and the counts of their attempts under way, after a reload of
-        the configuration: `breaker_of` and `load_of` give the ones to use from now on.
+        """After a reload of the configuration, replace the circuit breakers of all endpoints and the counts of their
+        attempts under way. `breaker_of` and `load_of` return the new ones for an endpoint's label.
         """
         self._breaker_of, self._load_of = breaker_of, load_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)
 
     def share(self, report: Callable[[str, float], None]) -> None:
-        """Have `report` called with the label of each endpoint that begins or ends to refuse connections and the
-        seconds for which it is passed over (0 at the end), so that other machines learn of it. Done only for endpoints
-        that the upstream lists.
+        """Have `report` called when an endpoint begins or ends to refuse connections, so that other machines learn of
+        it. Its arguments are the endpoint's label and the seconds for which it is passed over (0 at the end). Only the
+        endpoints that the upstream lists are reported.
         """
         if self._named is not None:
             self._named.report = report
 
     def refused_elsewhere(self, label: str, seconds: float, now: float) -> None:
-        """Note that the endpoint with this label refuses the connections of another machine, where it is passed over
-        for `seconds` seconds; 0 if it does not refuse them any more.
+        """Note that the endpoint with this label refuses the connections of another machine, which passes it over for
+        `seconds` seconds; 0 if the endpoint does not refuse them any more.
         """
         if self._named is not None:
             self._named.refused_elsewhere(label, seconds, now)

@@ -1,4 +1,4 @@
-"""The environment that a driver gives to each call."""
+"""The environment that a driver (the code that carries out what a call decides) gives to each call."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from proxy.retry.waiting_room import WaitingRoom
 class Env:
     """The random source, the wall clock, the waiting room and the observers of every call.
 
-    The wall clock is `now + wall_offset` (seconds since the epoch). `circuit_changed` is called when a call opens or
-    closes a circuit breaker, with the upstream, the endpoint, whether the breaker is open, and the seconds until a
-    probe may be sent; `credential_aside` when a credential is put aside, with the upstream and the credential's number,
-    from 1; `cooldown_began` when an answer begins a cooldown; `read_key_file` reads the value of a
-    credential from a file, None if it has none; `tokens_used` is called when a call is settled that was
-    paid in a language model's tokens, with its policy, the tokens of its prompt and of its output, and the tokens that
-    were expected in all.
+    The wall clock is `now + wall_offset` (seconds since the epoch). `rng`: the random source. `waiting`: the waiting
+    room. `circuit_changed`: called when a call opens or closes a circuit breaker, with the upstream, the endpoint,
+    whether the breaker is open, and the seconds until a probe may be sent. `credential_aside`: called when a credential
+    is put aside, with the upstream and the credential's number, from 1. `cooldown_began`: called when an answer begins
+    a cooldown. `read_key_file`: reads the value of a credential from a file; returns None if the file has none.
+    `tokens_used`: called when a call that was paid in a language model's tokens is settled, with its policy, the tokens
+    of its prompt and of its output, and the tokens that were expected in all.
     """
 
     __slots__ = (

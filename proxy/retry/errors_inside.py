@@ -1,6 +1,7 @@
 """Errors in the body of a success, known by the root element of its XML (contract, section 15, "Errors inside a 200").
 
-S3 begins the answer to some requests before it knows whether they succeed. Which requests these are is data of a pack.
+S3 begins its answers to some requests before it knows whether they succeed. A dialect pack (a file with a provider's
+rules) lists these requests.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from proxy.retry.xml_root import root_of
 
 
 def inside_of(rules: Classify, request: Request, reply: Reply) -> ErrorsInside | None:
-    """The kind of errors that this answer, a success, may have in its body; None if the policy's packs name none for
-    such a request, or the body is not XML.
+    """The kind of errors that this answer, a success, may have in its body. None if the policy's packs name none for
+    such a request, or if the body is not XML.
     """
     for each in rules.inside:
         if any(_is_asked_for(asked, request) for asked in each.requests) and _may_be_xml(reply):
@@ -43,7 +44,7 @@ def _parameters(path: str) -> set[str]:
 
 
 def _may_be_xml(reply: Reply) -> bool:
-    """Whether an answer has a body of XML that can be looked at; one without a type may be XML."""
+    """Whether an answer has an XML body that can be looked at. A body without a media type may be XML."""
     if reply.end or coding_of_reply(reply) not in READABLE:
         return False
     media = media_type(reply)

@@ -2,8 +2,8 @@
 
 The grammar is the WHATWG's (HTML, "Server-sent events", 9.2.5 and 9.2.6). Lines end with LF, CRLF or CR; a byte order
 mark at the very beginning is skipped; a line that begins with a colon is a comment; the data lines of an event are
-joined with LF. An event without a data line is none, and neither is one that no blank line ends. The events do not
-depend on how the bytes are cut into pieces.
+joined with LF. An event without a data line is dropped, and so is one that no blank line ends. The events do not depend
+on how the bytes are cut into pieces.
 
 Law: the bytes kept between two pieces are bounded. An event of more than `MOST` bytes is skipped.
 """
@@ -29,7 +29,7 @@ _UNREAD = object()
 
 @dataclass(slots=True)
 class Event:
-    """A server-sent event: its name, and `data`, its data lines as they came, joined with LF."""
+    """A server-sent event. `name`: its name. `data`: its data lines as they came, joined with LF."""
 
     name: str
     data: bytes
@@ -76,7 +76,7 @@ class SseReader:
         self._too_long = False  # the event that is under way is longer than is kept
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that the bytes `data`, the next of the stream, complete."""
+        """Read `data`, the next bytes of the stream, and return the events that they complete."""
         if not self._started:
             data = b"".join([*self._pieces, data])
             self._pieces.clear()
@@ -114,7 +114,7 @@ class SseReader:
         return not (self._pieces or self._data or self._name or self._too_long)
 
     def is_at_event(self) -> bool:
-        """Whether the next byte begins a line that is the first of an event."""
+        """Whether the next byte begins a line, and that line is the first of an event."""
         return (
             self._started
             and not self._after_cr
@@ -122,8 +122,8 @@ class SseReader:
         )
 
     def cut_short(self) -> bytes:
-        """The data of the event that is cut short if the stream ends here, without the blank line that would complete
-        the event; b"" if there is none.
+        """The data of the unfinished event, if the stream ends here without the blank line that would complete it; b""
+        if there is none.
         """
         name, _, value = b"".join(self._pieces).partition(b":")
         last = [value.removeprefix(b" ")] if name == b"data" else []
@@ -131,7 +131,7 @@ class SseReader:
 
     def _hold(self, rest: bytes) -> None:
         """Keep `rest`, the beginning of a line, until the rest of the line comes. Once the kept bytes exceed MOST,
-        their event is skipped, and a stand-in is kept, so that the line is known not to be blank.
+        their event is skipped. A single byte is kept in their place, so that the line does not look blank.
         """
         self._held += len(rest)
         if self._held > MOST:

@@ -1,4 +1,6 @@
-"""The bytes that an event must contain for a rule to match it, so that most events are passed over by a search."""
+"""The bytes that an event must contain for a rule to match it. Most events are passed over by a search for these
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from proxy.retry.event_stream import MESSAGE
 
 
 def texts_of(rules: Iterable[EventRule]) -> tuple[bytes, ...]:
-    """Return texts to look for in a stream: an event that one of the rules matches contains at least one of them. No
-    text has a line end.
+    """Return texts to look for in a stream: any event that one of the rules matches contains at least one of these
+    texts. No text has a line end.
     """
     events = list(rules)
     names = {name for name in map(plain_name, events) if name is not None}
@@ -25,20 +27,20 @@ def plain_name(rule: EventRule) -> str | None:
 
 
 def _text(name: str) -> bytes:
-    """The bytes that an event of this name must contain; b"" if there are no such bytes, because an event without a
-    name, or with bytes that are no valid text, is read as one of this name too.
+    """The bytes that an event of this name must contain. b"" if there are no such bytes: an event without a name is
+    read as one named "message", and bytes that are no valid text are read as U+FFFD.
     """
     return b"" if name == MESSAGE or "\ufffd" in name else name.encode()
 
 
 def least(texts: set[bytes]) -> tuple[bytes, ...]:
-    """Return the texts that contain none of the others: where none of them occurs, none of all occurs."""
+    """Return the texts that contain none of the others. If none of these occurs in some bytes, none of `texts` does."""
     return tuple(text for text in texts if not any(other in text for other in texts - {text}))
 
 
 def mark_of(rule: EventRule) -> bytes:
-    """The bytes that an event's data must contain for the rule to match: the name of a JSON member that the rule asks
-    for, as JSON writes it; b"" if there is no such name.
+    """The bytes that an event's data must contain for the rule to match: the name, as JSON writes it, of a JSON member
+    that the rule asks for; b"" if there is no such name.
     """
     names = [path[0] for path, _ in rule.json if path[0].isalnum() and path[0].isascii() and not path[0].isdecimal()]
     return b'"%s"' % names[0].encode() if names else b""

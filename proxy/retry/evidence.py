@@ -1,7 +1,7 @@
 """Evidence that an upstream lacks capacity: more attempts are refused than chance explains.
 
-Contract, section 14, "The limit". The latest few attempts are compared with the share of refusals of the last minute.
-As long as no attempt is refused, all that is done for each is to add one to a counter.
+Contract, section 14, "The limit". The refusals among the latest few attempts are compared with the share of refusals in
+the last minute. As long as no attempt is refused, each attempt costs only one addition to a counter.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ _exp = math.exp
 
 
 class Evidence:
-    """The shares of attempts that an upstream refused for want of capacity: the share of its latest attempts, and the
-    usual share. `traffic` counts the attempts that have ended. `by_chance`: the test of whether the upstream names
-    delays by chance, not because of its load; None before the first cooldown. `loads`: the counts of attempts at
-    several loads; None until a limit has been given up. `throughput`: how many attempts the upstream serves a second;
-    None until an answer that came quickly has named a delay. `found`: the pace (attempts a second) and the share of
-    refusals for which the last limit was begun. `failures`: the latest attempts that failed, each with its number and
-    how it ended, for observers. Times are seconds on the callers' clock.
+    """How many attempts an upstream refused for want of capacity: the share among its latest attempts, and the usual
+    share. Times are seconds on the callers' clock.
+
+    `traffic`: the count of the attempts that have ended. `by_chance`: the test of whether the upstream names delays by
+    chance, not because of its load; None before the first cooldown. `loads`: the counts of attempts at several loads;
+    None until a limit has been given up. `throughput`: how many attempts the upstream serves a second; None until an
+    answer that came quickly has named a delay. `found`: the pace (attempts a second) and the share of refusals (0 to 1)
+    for which the last limit was begun. `failures`: the latest attempts that failed, each with its number and how it
+    ended, for observers.
     """
 
     __slots__ = (
@@ -73,10 +75,12 @@ class Evidence:
         failures.append((number, how))
 
     def refused(self, how: str, now: float, counts: bool = True) -> bool:
-        """Note, while there is no limit, that the attempt which ended last was refused; `how`: a status, or a kind of
-        fault. Returns whether a limit is needed, because the counts at several loads show that the load is the reason,
-        or because so many of the latest attempts were refused that it is hardly chance. `counts`: the latter counts,
-        since no limit was given up lately.
+        """Note, while there is no limit, that the attempt which ended last was refused. `how`: a status, or a kind of
+        fault.
+
+        Returns whether a limit is needed. There are two reasons for one: the counts at several loads show that the load
+        causes the refusals; or so many of the latest attempts were refused that this is hardly chance. `counts`: the
+        second reason may be used too, since no limit was given up lately.
         """
         ended = self.traffic.ended
         self.note(ended, how)
@@ -101,8 +105,8 @@ class Evidence:
         return True
 
     def refused_at_loads(self, now: float) -> bool:
-        """Note that the attempt which ended last was refused, where attempts were counted at several loads. Returns
-        whether these counts show by now that the load is the reason.
+        """Note that the attempt which ended last was refused, if attempts are being counted at several loads. Returns
+        whether these counts show by now that the load causes the refusals.
         """
         loads = self.loads
         if loads is None or not loads.refused(self.traffic.ended, now):
@@ -113,9 +117,10 @@ class Evidence:
 
     @property
     def latest_share(self) -> float:
-        """The share (0 to 1) of attempts that were refused, from the attempt after the first of the latest refusals to
-        the last refusal. Attempts before these are not counted, since they may have been made while all was well. If
-        only few of the latest attempts were refused, the share is 1, so that nothing is concluded from it.
+        """The share (0 to 1) of refused attempts among the latest, counted from the attempt after the first of the
+        latest refusals up to the last refusal. Attempts before these are not counted, since they may have been made
+        while all was well. If only few of the latest attempts were refused, the share is 1, so that nothing is
+        concluded from it.
         """
         oldest = self.traffic.ended - LATEST
         recent = [number for number, _ in self._latest if number > oldest]
@@ -133,8 +138,8 @@ class Evidence:
         return row, since
 
     def refused_under_limit(self, now: float) -> None:
-        """Note that the attempt which ended last was refused under a limit that has held no call so far: what fails
-        under it counts for the usual share, since the limit has changed nothing.
+        """Note that the attempt which ended last was refused under a limit that has held no call so far. Such a refusal
+        counts for the usual share, since the limit has changed nothing.
         """
         self._count(now, 1)
 
@@ -149,21 +154,21 @@ class Evidence:
         return (last - first) / max(ended - began, 0.05)
 
     def share(self, refused: int = 0, ended: int = 0) -> float:
-        """The usual share of refusals, from 0 to 1. The latest `ended` attempts, of which `refused` were refused, are
-        left out, so that they can be compared with it.
+        """The usual share of refusals, from 0 to 1. The latest `ended` attempts, `refused` of which were refused, are
+        left out, so that they can be compared with the usual share.
         """
         return max(0.0, self._refused - refused + 0.1) / max(10.0, self._all - ended + 10.0)
 
     def skip(self, now: float) -> None:
-        """Leave all attempts that have ended so far and are not counted yet out of the usual share of refusals, because
-        a limit was in force.
+        """Leave the attempts that have ended and are not counted yet out of the usual share of refusals, because a
+        limit was in force.
         """
         self._upto = self.traffic.ended
         self._count(now, 0)
 
     def learn(self, share: float, now: float) -> None:
         """Take this share of refusals (0 to 1) for the usual one: a trial has shown that as many attempts fail at half
-        the load, so that they fail by chance.
+        the load, which means that they fail by chance.
         """
         self.skip(now)
         self._latest.clear()
@@ -171,12 +176,12 @@ class Evidence:
         self._refused = max(self._refused, share * self._all)
 
     def unlearn(self) -> None:
-        """Forget the share of refusals that was taken for the usual one, because it was not chance."""
+        """Forget the share of refusals that was taken for the usual one, because it turned out not to be chance."""
         self._refused = min(self._refused, _UNLEARNT * self._all)
 
     def _count(self, now: float, refused: int) -> None:
-        """Let the counts of the last minute fade, and add the attempts that have ended since, `refused` of them
-        refused.
+        """Let the counts of the last minute fade, and add the attempts that have ended since the last time. `refused`:
+        how many of these were refused.
         """
         faded, ended = _exp((self._at - now) / _MINUTE) if now > self._at else 1.0, self.traffic.ended
         self._all = self._all * faded + (ended - self._upto)

@@ -1,4 +1,4 @@
-"""The maker of what calls share, in this process; other stores make it elsewhere (`proxy.stores`)."""
+"""The maker of the objects that calls share, in this process; other stores make them outside it (`proxy.stores`)."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ class Shared:
 
 
 class Factory:
-    """Makes the objects that the registry keeps. Its methods' parameter `before` is the object that this process has
-    had under the key so far, None for none.
+    """The maker of the objects that the registry keeps (`proxy.retry.registry`). In all methods, `before` is the object
+    that this process has had under the key so far, None for none.
     """
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """The bucket of this key and definition. The key is (upstream, strategy definition, scope value), or "" and the
-        name of a bucket that `buckets:` defines. `before`: the bucket that this process has had under the key, whose
-        level is taken over, None for none.
+        """The bucket for this key and definition. The key is (upstream, strategy definition, scope value), or "" and
+        the name of a bucket that `buckets:` defines. `before`: the bucket that this process has had under the key,
+        whose level the new one takes over; None for none.
         """
         if before is not None and before.spec == spec:
             return before
         return make_app_bucket(spec, instead_of=before, now=now)
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """The rate bucket of this key and definition. The key is (upstream, strategy definition, scope value), or ""
+        """The rate bucket for this key and definition. The key is (upstream, strategy definition, scope value), or ""
         and the name of a bucket that `buckets:` defines. `before`: the bucket that this process has had under the key,
-        whose level is taken over, None for none.
+        whose level the new one takes over; None for none.
         """
         if before is not None and before.spec == spec:
             return before
         return RateBucket(spec, instead_of=before, started=now)
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
-        """The adaptive limiter of this key (upstream, strategy definition, scope value)."""
+        """The adaptive limiter for this key (upstream, strategy definition, scope value)."""
         return CubicLimiter(now)
 
     def hedges(self, key: Key, now: float) -> Hedges:
-        """The state of hedging of this key (upstream, strategy definition, scope value): the hedges, the calls, and how
-        long successes took.
+        """The measurements that hedging needs, for this key (upstream, strategy definition, scope value): the hedges,
+        the calls, and how long successes took.
         """
         return Hedges()
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
-        """The circuit breaker of this key (upstream, endpoint's label) and definition. `before`: the breaker that this
+        """The circuit breaker for this key (upstream, endpoint's label) and definition. `before`: the breaker that this
         process has had under the key, None for none.
         """
         return before if before is not None and before.spec == spec else CircuitBreaker(spec)
 
     def governor(self, upstream: str, value: str) -> Governor:
-        """The governor of this upstream and scope value."""
+        """The governor of this upstream and scope value: the object that decides which calls may be sent now."""
         return Governor()
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
@@ -77,13 +77,13 @@ class Factory:
         return SeenKeys()
 
     def places(self, key: Key, most: int) -> Places:
-        """The places under the concurrency limit of this key (upstream, the limit's name, scope value), `most` of
-        them.
+        """The places under the concurrency limit with this key (upstream, the limit's name, scope value). `most`: how
+        many attempts may be under way.
         """
         return Places(most)
 
     def load(self, key: Key) -> Places:
-        """The count of the attempts under way to the endpoint of this key (upstream, endpoint's label)."""
+        """The count of the attempts under way to the endpoint with this key (upstream, endpoint's label)."""
         return Places(UNLIMITED)
 
     def roster(self, upstream: str) -> Roster:
@@ -96,8 +96,8 @@ class Factory:
         """
 
     def announce(self, upstream: str, value: str) -> None:
-        """Report to processes that only observe that calls still use this upstream's scope value `value`, so that they
-        keep showing it.
+        """Report that calls still use this upstream's scope value `value`, so that processes which only observe keep
+        showing it.
         """
 
     def forget(self, upstream: str, value: str) -> None:
