@@ -1,10 +1,11 @@
-"""The time in which an upstream refuses every attempt, and names no delay: an outage that is told as throttling.
+"""The time in which an upstream refuses every attempt and names no delay: an outage that looks like throttling.
 
-Contract, section 14: a limit is given up where as many attempts fail at half the load, since that was not load. But
-where nothing at all is served, that is no chance either. Giving the limit up, or sending as many attempts as places
-allow, serves no call: a refusal comes within milliseconds, and calls spend their attempts one after another. So the
-limit then sends one attempt at a time, after 100 ms at first, and after up to a second later, as the probes of an
-outage are sent (`proxy.retry.outage`). As soon as one is served, the held calls return as they do from an outage.
+Contract, section 14: a limit is given up where as many attempts fail at half the load, since then the load is not the
+reason. But if no attempt at all is served, that is not chance either. To give the limit up, or to send as many attempts
+as it allows, would serve no call: a refusal comes within milliseconds, and calls would use up their attempts one after
+another. So the limit then sends one attempt at a time, first after 100 ms, and later after up to a second, as the
+probes of an outage are sent (`proxy.retry.outage`). As soon as one attempt is served, the held calls return as they do
+from an outage.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ _UNKNOWN_AFTER = 10.0
 
 
 class AllRefused:
-    """The latest attempts of one lane that were refused in a row by answers that name no delay. `is_on`: nothing is
-    served; `since`: when the first of them was refused, infinity for none; `gap`: the seconds until the next attempt
-    is sent; `most` and `threshold`: those of the limit before that. Times are seconds on the callers' clock.
+    """The latest attempts of one lane (the queue of a group of callers) that were refused in a row by answers that name
+    no delay. Times are seconds on the callers' clock.
+
+    `is_on`: every attempt is being refused. `since`: the time at which the first attempt of the row was refused,
+    infinity for none. `gap`: the seconds until the next attempt is sent. `most` and `threshold`: those of the limit
+    before that time.
     """
 
     __slots__ = ("_at", "_row", "_serves", "gap", "is_on", "most", "since", "threshold")
@@ -43,9 +47,10 @@ class AllRefused:
         self._serves = False  # an attempt was served under the limit, or between those for which it began
 
     def begin(self, row: int, since: float, serves: bool, answered_at: float) -> None:
-        """Begin to count, because a limit begins: the latest `row` attempts were refused, the first of them at `since`;
-        `serves`: others were served between those for which it begins. An earlier row goes on if no attempt was
-        answered well since it began; `answered_at`: when one was last.
+        """Begin to count, because a limit begins. `row`: how many of the latest attempts were refused in a row.
+        `since`: the time at which the first of them was refused. `serves`: other attempts were served between those
+        whose refusals began the limit. `answered_at`: the time at which an attempt was last answered well; an earlier
+        row goes on if that was before the row began.
         """
         self.is_on, self._serves = False, serves
         if answered_at >= self.since or not self._row:
@@ -53,8 +58,9 @@ class AllRefused:
         self._row = row
 
     def refused(self, sent: float, share: float, alone: bool, now: float) -> bool:
-        """Note that an attempt sent at `sent` was refused. `share`: the usual share of refusals (0 to 1); `alone`: no
-        other is under way, which might still be served. Returns whether all are refused.
+        """Note that an attempt was refused; return whether all attempts are. `sent`: the time at which it was sent.
+        `share`: the usual share of refusals (0 to 1). `alone`: no other attempt is under way, which might still be
+        served.
         """
         if not self._row:
             self.since = now
@@ -68,7 +74,9 @@ class AllRefused:
         return self.is_on
 
     def served(self, sent: float) -> bool:
-        """Note that an attempt sent at `sent` was served. Returns whether that ends the time in which none is."""
+        """Note that an attempt was served; return whether this ends the time in which all were refused. `sent`: the
+        time at which it was sent.
+        """
         if self._row and sent < self.since:
             return False  # sent before the first refusal
         was_on, self.is_on = self.is_on, False
@@ -76,9 +84,9 @@ class AllRefused:
         return was_on
 
     def lasted(self, now: float) -> bool:
-        """Whether the time that has just ended was too long for chance."""
+        """Whether the time in which all attempts were refused, which has just ended, was too long to be chance."""
         return now - self.since >= _LASTS
 
     def is_known(self, now: float) -> bool:
-        """Whether all attempts are refused, and one was lately."""
+        """Whether all attempts are being refused, and one was refused lately."""
         return self.is_on and now - self._at < _UNKNOWN_AFTER

@@ -127,8 +127,8 @@ class Evidence:
         return 1.0 if len(recent) < FEW else (len(recent) - 1) / max(1, recent[-1] - recent[0])
 
     def latest_row(self, now: float) -> tuple[int, float]:
-        """The number of the latest attempts that were refused in a row, while there was no limit, and when the first of
-        them was.
+        """How many of the latest attempts were refused in a row while there was no limit, and the time at which the
+        first of these was refused.
         """
         row, since, number = 0, now, self.traffic.ended
         for ended, at in reversed(self._latest):

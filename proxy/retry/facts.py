@@ -1,8 +1,8 @@
 """The facts that can be known of a call, as values named in the field's standard terms.
 
-A name means one thing. A *call* is one request of an app until it has its answer; an *attempt* is one sending of it
-upstream, numbered from 1; a *retry* is any attempt after the first. Everything here is a value: no clock, no socket, no
-behaviour beyond reading itself. Times are seconds on the driver's monotonic clock.
+Each name has one meaning. A *call* is one request of an app until it has its answer; an *attempt* is one sending of
+that request to an upstream, numbered from 1; a *retry* is any attempt after the first. Everything here is a value: no
+clock, no socket, no behaviour beyond reading itself. Times are seconds on the driver's monotonic clock.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def grpc_status_of_http(status: int) -> int:
 
 
 class Class(StrEnum):
-    """The class of an attempt's end, on which the policy decides. `retryable`: whether such an end may be followed by a
-    retry, as is so of transient, throttling and timeout only.
+    """The class of an attempt's end, on which the policy decides. `retryable`: whether a retry may follow such an end;
+    this is true only of transient, throttling and timeout.
     """
 
     TRANSIENT = "transient"
@@ -85,8 +85,8 @@ class FaultKind(StrEnum):
 
 
 class Progress(Enum):
-    """How far an attempt got before it ended, which says whether the upstream may have carried it out (contract,
-    section 4).
+    """How far an attempt got before it ended, from which follows whether the upstream may have carried it out
+    (contract, section 4).
     """
 
     NEVER_SENT = "never sent"  # no byte of the request was written
@@ -97,13 +97,14 @@ class Progress(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault(FaultBase):
-    """The end of an attempt without a whole answer.
+    """The end of an attempt without a whole answer. `kind`: the way in which it ended. `progress`: how far it got
+    before that.
 
-    `reused`: the connection had carried an earlier exchange and closed before any byte of an answer to this one.
+    `reused`: the connection had carried an earlier exchange, and closed before any byte of an answer to this one.
     `detail`: one clause for people, free of secrets. `error`: the RFC 9209 proxy error type. `code`: the error code
-    that an HTTP/2 stream was reset with, or its connection closed (RFC 9113 section 7); `ours`: redrive itself reset
-    it, for something that the upstream did, so that the code is no information for the app. `by_attempt`:
-    `timeouts.attempt` ended it, and no other limit.
+    with which an HTTP/2 stream was reset, or its connection closed (RFC 9113 section 7). `ours`: redrive itself reset
+    the stream, for something that the upstream did, so the code is no information for the app. `by_attempt`:
+    `timeouts.attempt` ended the attempt, and no other limit.
     """
 
     kind: FaultKind = field()
@@ -180,8 +181,8 @@ def first(fields: Fields, name: str) -> str | None:
 
 
 def forwarded(fields: Fields, name: str) -> str | None:
-    """The first value of the request field `name` (lower case) that the upstream will see; None if the field is absent,
-    and also if `Connection` names it, since such a field ends at the proxy (RFC 9110, section 7.6.1).
+    """The first value of the request field `name` (lower case), if the upstream will see the field. None if the field
+    is absent, or if `Connection` names it, since such a field ends at the proxy (RFC 9110, section 7.6.1).
     """
     value = first(fields, name)
     if value is not None:
@@ -215,13 +216,14 @@ class Body(Protocol):
 
 
 class Request:
-    """A call's request, as the deciding core needs it. `authority` is the host[:port] that the app named. `body`: its
-    body, None if it has none, or the driver did not say.
+    """A call's request, as the deciding core needs it. `authority`: the host[:port] that the app named. `body`: the
+    request's body, None if it has none, or if the driver did not say.
 
-    `plain`: the reader of the head has seen that it has none of the fields that deciding depends on (STEERING_FIELDS),
-    so that none need be looked up; `timed`: it has none of them but a grpc-timeout. `app`: the app that it belongs to,
-    None if the configuration names no apps. `user_agent`: its User-Agent, b"" if it has none; None until a driver has
-    looked it up. `names`: the `RouteNames` that `proxy.retry.route_names` found for it last, None before that.
+    `plain`: the reader of the head has seen that the request has none of the fields that deciding depends on
+    (STEERING_FIELDS), so that none need be looked up. `timed`: the request has none of these fields but a grpc-timeout.
+    `app`: the app that sent the request, None if the configuration names no apps. `user_agent`: the User-Agent, b"" if
+    there is none; None until a driver has looked it up. `names`: the `RouteNames` that `proxy.retry.route_names` found
+    last for this request, None before that.
     """
 
     __slots__ = ("app", "authority", "body", "fields", "method", "names", "path", "plain", "timed", "user_agent")
@@ -252,9 +254,9 @@ class Request:
         return is_grpc(self.fields)
 
     def is_idempotent(self, key_header: str, injected: bool) -> bool:
-        """Whether the request is idempotent: by its method (RFC 9110, 9.2.2), by a key in this lower-case field, or by
-        a key that redrive adds (`injected`; contract, Safety 3). A key that is not forwarded to the upstream does not
-        count.
+        """Whether the request is idempotent: by its method (RFC 9110, 9.2.2), by an idempotency key in the field
+        `key_header` (lower case), or by a key that redrive adds (contract, Safety 3). `injected`: redrive adds keys. A
+        key that is not forwarded to the upstream does not count.
         """
         if self.method in IDEMPOTENT_METHODS or (injected and self.method in ("POST", "PATCH")):
             return True
@@ -264,17 +266,17 @@ class Request:
 class Reply:
     """The head of an attempt's answer, and what is known about the rest of the answer when the head has come.
 
-    `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers`: those that came with the head.
-    `plain`: the reader of the head has seen that it has no field that concerns retrying (PUSHBACK_FIELDS), and that no
-    trailers came, so that none need be looked up. `peeked` is the part of its body that was peeked at. `early`: it came
-    before the request's last byte was sent. `counts_as`: the status that an error in a success's body counts as
-    (contract, section 13). `follows`: its request was not the first on its connection; drivers set this for a 421,
-    which may be about the connection. `whole`: all of its body came with its head; drivers set this too.
+    `end`: nothing follows this head (no body; a trailers-only gRPC answer). `trailers`: the trailers that came with the
+    head. `plain`: the reader of the head has seen that the head has no field that concerns retrying (PUSHBACK_FIELDS),
+    and that no trailers came, so that none need be looked up. `peeked`: the beginning of the body, as far as it was
+    read before the decision. `early`: the answer came before the request's last byte was sent. `counts_as`: the status
+    that an error in a success's body counts as (contract, section 13). `follows`: the request was not the first on its
+    connection; drivers set this for a 421, which may be about the connection. `whole`: all of the body came with the
+    head; drivers set this too.
 
-    Kept by the functions that read them, None until then: `media`, its media type (`proxy.retry.event_stream`);
-    `coding`, its content coding (`proxy.retry.content_coding`); `opens`, the kind of data its body can be read as
-    (`proxy.retry.rules`). `length`: its Content-Length, if the driver has read that anyway; None if not, or if it has
-    none.
+    Four more are None until a function has read them. `media`: the media type (`proxy.retry.event_stream`). `coding`:
+    the content coding (`proxy.retry.content_coding`). `opens`: the kind of data that the body can be read as
+    (`proxy.retry.rules`). `length`: the Content-Length, if the driver has read it anyway; also None if there is none.
     """
 
     __slots__ = (
@@ -309,7 +311,9 @@ class Reply:
 
     @property
     def grpc_status(self) -> int | None:
-        """The upstream's own grpc-status, from trailers or a trailers-only head; unreadable values are UNKNOWN (2)."""
+        """The grpc-status that the upstream itself sent, in trailers or in a trailers-only head; None if it sent none.
+        An unreadable value counts as UNKNOWN (2).
+        """
         if self.plain:
             return None
         value = first(self.trailers, "grpc-status") if self.trailers is not None else None
@@ -321,8 +325,8 @@ class Reply:
 
 
 class Outcome(StrEnum):
-    """Why a call ended as it did; one for each call. The same word is the metric's label, the log's field and the
-    Proxy-Status member.
+    """The reason why a call ended as it did; each call has exactly one. The same word is the metric's label, the log's
+    field and the Proxy-Status member.
     """
 
     SUCCESS = "success"
@@ -357,14 +361,15 @@ GAVE_UP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Verdict(VerdictBase):
-    """The class of an attempt's end, and why it has that class.
+    """The class of an attempt's end (`cls`), and why it has that class.
 
-    `because` is for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer itself
-    proves that the upstream did not carry the request out (contract, section 4, safety 2). `dialect`: the dialect whose
-    rule decided, "" if none did. `repeated_by`: the dialect whose provider's own client repeats this call after such an
-    end, or the service config whose perAttemptRecvTimeout ended the attempt, "" if neither (sections 4, "Repeats", and
-    15); `repeated_within`: for how many seconds after its first attempt that client repeats it (None: no limit).
-    `counts_as`: the status that an error in a success's body counts as.
+    `because`: the reason, for people: "rule 2", "dialect aws: SlowDown", "transient: 503". `unprocessed`: the answer
+    itself proves that the upstream did not carry the request out (contract, section 4, safety 2). `dialect`: the
+    dialect (rules for a provider) whose rule decided, "" if none did. `repeated_by`: the dialect whose provider's own
+    client repeats this call after such an end, or "service config" if a gRPC service config's perAttemptRecvTimeout
+    ended the attempt; "" if neither (sections 4, "Repeats", and 15). `repeated_within`: for how many seconds after its
+    first attempt that client repeats the call (None: no limit). `counts_as`: the status that an error in a success's
+    body counts as.
     """
 
     cls: Class = field()
@@ -378,9 +383,10 @@ class Verdict(VerdictBase):
 
 @dataclass(frozen=True, slots=True)
 class Pushback(PushbackBase):
-    """An upstream's word on when, or whether, to retry. `delay`: the seconds to wait, None if unnamed; `cooldown`: the
-    part of the delay that holds other callers too (contract, section 5), None for none. `stop`: no retry is wanted;
-    `retry`: one is wanted whatever the class. `source`: the name of the field that decided.
+    """An upstream's statement on when, or whether, to retry. `delay`: the seconds to wait, None if none are named.
+    `cooldown`: the part of the delay that holds other callers too (contract, section 5), None for none. `stop`: the
+    upstream wants no retry. `retry`: the upstream wants a retry, whatever the class. `source`: the name of the field
+    that decided.
     """
 
     delay: float | None = None
@@ -394,10 +400,11 @@ NO_PUSHBACK = Pushback()
 
 
 class Failure:
-    """A failed attempt and how it was judged. Exactly one of `status` and `fault` is set. `sent`: when it was sent
-    (seconds). `carried_out`: the head of a success had come, so that the upstream has carried the request out, and its
-    method alone does not allow a repetition. `goes_on`: another attempt may follow, by the failure's class or, under
-    hedging, by the list `non_fatal`.
+    """A failed attempt and how it was judged. Exactly one of `status` and `fault` is set. `attempt`: the attempt's
+    number. `sent`: the time at which it was sent (seconds). `carried_out`: the head of a success had come, so the
+    upstream has carried the request out, and the request is not repeated just because of its method. `goes_on`: another
+    attempt may follow, because of the failure's class or, under hedging, because the list `non_fatal` names the
+    failure.
     """
 
     __slots__ = ("attempt", "carried_out", "fault", "goes_on", "pushback", "sent", "status", "verdict")

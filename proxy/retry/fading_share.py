@@ -1,4 +1,4 @@
-"""The share of attempts that were refused, of the latest few groups of them: older groups count for less."""
+"""The share of refused attempts in the latest few groups of attempts; older groups count for less."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ _KEPT = 0.8
 
 
 class FadingShare:
-    """The share of attempts that were refused. `count`: how many attempts it is of; older ones count in part."""
+    """The share of attempts that were refused. `count`: the number of attempts that the share is based on; older
+    attempts count only in part.
+    """
 
     __slots__ = ("_refused", "count")
 
@@ -15,7 +17,7 @@ class FadingShare:
         self.count = self._refused = 0.0
 
     def add(self, count: int, refused: int) -> None:
-        """Add a group of attempts, and how many of them were refused."""
+        """Add a group of `count` attempts, of which `refused` were refused."""
         self.count = _KEPT * self.count + count
         self._refused = _KEPT * self._refused + refused
 

@@ -1,4 +1,5 @@
-"""The calls that wait at one gate, in a line for each app: which of them goes next (contract, section 17, "Queues").
+"""The calls that wait at one gate (a limit that holds calls), in a line for each app: which of them goes next
+(contract, section 17, "Queues").
 
 A call joins the end of its app's line, and the lines are compared only when a call is to go (`proxy.retry.fair_order`).
 So a call that comes costs the same however many wait. Calls without an app count as calls of `others`.
@@ -21,8 +22,8 @@ Sum = tuple[float, float]
 
 
 class AppLine:
-    """The waiting calls of one app that have one priority, in order of arrival. `app`: that of the call that came
-    last; `calls`: each call's price and the time at which it came; `total`: the sum of the prices.
+    """The waiting calls of one app that have the same priority, in order of arrival. `app`: the app, as the call that
+    came last has it. `calls`: each call's price and the time at which it came. `total`: the sum of the prices.
     """
 
     __slots__ = ("app", "calls", "total")
@@ -38,7 +39,7 @@ class AppLine:
         return self.app, price, came
 
     def before(self, waiter: Waiter) -> Sum:
-        """How many calls of the line are before this one, and the sum of their prices."""
+        """The number of calls in the line before this one, and the sum of their prices."""
         if waiter is next(reversed(self.calls)):
             return len(self.calls) - 1.0, self.total - self.calls[waiter][0]
         number = price = 0.0
@@ -50,7 +51,9 @@ class AppLine:
 
 
 class FairLines:
-    """The calls that wait at one gate, by app. `order` remembers whose turn it is, and which apps have had theirs."""
+    """The calls that wait at one gate, in a line for each app and priority. `order`: decides whose turn it is, and
+    remembers which apps have had theirs.
+    """
 
     __slots__ = ("_lines", "_of", "order")
 
@@ -66,7 +69,9 @@ class FairLines:
         return len(self._of)
 
     def add(self, waiter: Waiter, price: float, now: float) -> None:
-        """Put a call that comes at `now`, and whose attempt costs `price` tokens, at the end of its app's line."""
+        """Put a call, which has come at the time `now`, at the end of its app's line. `price`: what its attempt costs
+        in tokens.
+        """
         app = app_of(waiter) or NamedApp()
         lines = self._lines.setdefault(app.rank, {})
         line = lines.get(app.name)
@@ -79,7 +84,7 @@ class FairLines:
         self._of[waiter] = line
 
     def remove(self, waiter: Waiter, now: float) -> None:
-        """Remove a call that goes elsewhere, or nowhere, if it waits here."""
+        """Remove a call from its line, if it waits here, because it waits no more or goes elsewhere."""
         line = self._of.pop(waiter, None)
         if line is None:
             return
@@ -91,7 +96,9 @@ class FairLines:
                 del self._lines[line.app.rank]
 
     def went(self, waiter: Waiter, price: float, now: float) -> None:
-        """Remove a call that goes now, and note its app's turn. `price`: what it costs at the gate."""
+        """Remove a call that goes now, and note that its app has had its turn. `price`: what the call costs at the
+        gate.
+        """
         line = self._of.get(waiter)
         if line is not None:
             app = line.app
@@ -107,19 +114,19 @@ class FairLines:
         return waiter is self.first()
 
     def next_look(self, now: float, due: float, spare: float = float("inf")) -> float:
-        """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`.
-        `spare`: the seconds that it may look later than that, before tokens are lost.
+        """The time at which the first call should check whether it is its turn. `due`: the time at which what it waits
+        for is there. `spare`: how many seconds after `due` it may check without tokens being lost.
         """
         return due
 
     def later_look(self, now: float, due: float) -> float:
-        """The time at which a call that is not the first has to look, if what it waits for comes at `due`; when it
-        becomes the first, its alarm is moved.
+        """The time at which a call that is not the first should check whether it is its turn. `due`: the time at which
+        what it waits for is there. If the call becomes the first, its alarm is moved.
         """
         return due
 
     def first(self) -> Waiter | None:
-        """The call that goes next of those that wait in this process; None if none waits."""
+        """The call that goes next among those that wait in this process; None if none waits."""
         lines = self._lines
         if not lines:
             return None
@@ -133,11 +140,11 @@ class FairLines:
         return [waiter for waiter in self._of if waiter not in queue]
 
     def came(self, waiter: Waiter) -> float:
-        """The time at which this call came, which waits here."""
+        """The time at which this call, which waits here, came."""
         return self._of[waiter].calls[waiter][1]
 
     def __iter__(self) -> Iterator[Waiter]:
-        """The calls in the order in which they will go, if no other comes."""
+        """Iterate over the calls in the order in which they will go if no other call comes."""
         ahead, lines = self.order.copied(), self._heads()
         left = {
             rank: {name: iter(each.calls.items()) for name, each in found.items()}
@@ -160,8 +167,8 @@ class FairLines:
             yield waiter
 
     def before(self, waiter: Waiter) -> Sum:
-        """How many calls will go before this one, which waits here, and what they cost in all, if no other comes: an
-        estimate, from the sums of the lines.
+        """An estimate of how many calls will go before this one, which waits here, and of the sum of their prices.
+        Calls that come later are not counted.
         """
         line = self._of[waiter]
         app, order, sums = line.app, self.order, self._sums()
@@ -180,15 +187,15 @@ class FairLines:
         return line.before(waiter)
 
     def _begins(self, app: NamedApp, now: float) -> None:
-        """Note that a call of this app comes while no other call of the app waits."""
+        """Note that a call of this app has come while no other call of the app was waiting."""
         self.order.came(app)
 
     def _heads(self) -> Heads:
         return {rank: {name: line.head() for name, line in lines.items()} for rank, lines in self._lines.items()}
 
     def _sums(self) -> dict[int, dict[str, tuple[NamedApp, Sum]]]:
-        """How many calls wait in each line, and what they cost in all, with the line's app; by the rank and the name of
-        the app.
+        """For each line, its app, the number of waiting calls and the sum of their prices. The keys are the rank and
+        the name of the app.
         """
         return {
             rank: {name: (line.app, (float(len(line.calls)), line.total)) for name, line in lines.items()}
@@ -197,10 +204,11 @@ class FairLines:
 
 
 class Spare:
-    """The calls that wait at one rate bucket, and by how many seconds each can still be delayed and be sent in time.
-    Each call that comes may delay those that wait. Every delay is counted against all of them, though some of them are
-    not overtaken, so a call that `overtaken` returns may still be in time, and asks again. A call that may wait for
-    ever is not kept.
+    """The calls that wait at one rate bucket, and how many seconds later each could still be sent in time.
+
+    Each call that comes may delay those that wait. Every delay is counted against all of them, even if some of them are
+    not overtaken. So a call that the method `overtaken` returns may still be in time, and should ask the gate again. A
+    call that may wait for ever is not kept here.
     """
 
     __slots__ = ("_calls", "_number", "_until", "_used")
@@ -212,7 +220,7 @@ class Spare:
         self._number = count()
 
     def note(self, waiter: Waiter, at: float) -> None:
-        """Note that the call will be sent at `at`, if no other overtakes it."""
+        """Note that the call will be sent at the time `at`, if no other call overtakes it."""
         latest = latest_of(waiter)
         if latest == float("inf"):
             return
@@ -227,8 +235,8 @@ class Spare:
         self._until.pop(waiter, None)
 
     def overtaken(self, seconds: float) -> list[Waiter]:
-        """Note that a call has come which may delay all others by so many seconds. Returns the calls that may have
-        nothing to spare now, which are forgotten.
+        """Note that a call has come which may delay all others by `seconds`. Returns the calls that may now be too
+        late, and forgets them.
         """
         self._used += seconds
         found: list[Waiter] = []
@@ -245,8 +253,8 @@ def _sum(lines: Mapping[str, tuple[NamedApp, Sum]]) -> Sum:
 
 
 def _of_other_ranks(given: int, turn: int, rank: int, number: float, sums: Mapping[int, Sum]) -> dict[int, float]:
-    """How many calls of each other rank go before a call of `rank`, before which `number` of its own rank go. `sums`:
-    the waiting calls by rank; `given`, `turn`: see `FairOrder`.
+    """How many calls of each other rank go before a call of the rank `rank`. `number`: how many calls of its own rank
+    go before it. `sums`: for each rank, how many calls wait, and their total price. `given`, `turn`: see `FairOrder`.
     """
     left = {each: calls for each, (calls, _) in sums.items()}
     found = dict.fromkeys((each for each in left if each != rank), 0.0)
@@ -278,7 +286,7 @@ def turns(lines: FairLines | None, queue: Iterable[Waiter]) -> Iterable[Waiter]:
 
 
 def first_of(lines: FairLines | None, queue: Iterable[Waiter]) -> Waiter | None:
-    """The call of a queue that goes next, None if none waits: by `lines`, the lines of apps, or without them (None) the
-    first of the queue.
+    """The call of a queue that goes next; None if none waits. `lines`: the lines of the apps, which decide; None if
+    there are none, so that the first call of the queue goes.
     """
     return next(iter(queue), None) if lines is None else lines.first()

@@ -1,9 +1,9 @@
 """The order in which waiting calls of several apps go (contract, section 17, "Queues").
 
-By priority first: while calls of more than one priority wait, one place in eight goes to those of a lower one, which
-take turns. Among the apps of one priority by weight: each call has a tag, the virtual time at which its app would be
-done with it, and the smallest tag goes first (start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). Within an
-app by arrival.
+Calls go by priority first: while calls of several priorities wait, seven of eight places go to the highest, and one
+goes to a lower priority; the lower priorities take turns. Among the apps of one priority, calls go by weight: each call
+has a tag, the virtual time at which its app would be done with the call, and the smallest tag goes first (start-time
+fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). Within an app, calls go in order of arrival.
 
 Law: the calls of one app never overtake each other. Without names of apps nothing is reordered.
 """
@@ -30,8 +30,9 @@ Heads = dict[int, dict[str, tuple[NamedApp, float, float]]]
 
 
 class FairOrder:
-    """The order in which the calls of one queue go. It remembers which apps have had their turn, so that shares hold
-    over time.
+    """The order in which the calls of one queue go. It remembers which apps have had their turn, so that the apps'
+    shares hold over time. `given`: how many places in a row went to the highest priority while calls of others waited.
+    `turn`: how many turns the lower priorities have had.
     """
 
     __slots__ = ("_tags", "_time", "given", "turn")
@@ -43,33 +44,37 @@ class FairOrder:
         self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
 
     def first(self, queue: Mapping[W, float], now: float) -> W | None:
-        """The call that goes next of those that wait in `queue`; None if it is the turn of another process's."""
+        """The call in `queue` that goes next; None if it is the turn of a call in another process."""
         return next(iter(queue))
 
     def sync(self, queue: Mapping[W, float], now: float) -> None:
-        """Note which calls wait, for processes that share the order."""
+        """Report which calls wait here, if processes share the order; here, do nothing."""
 
     def next_look(self, now: float, due: float) -> float:
-        """The time at which the first call has to look whether it is its turn, if what it waits for comes at `due`."""
+        """The time at which the first call should check whether it is its turn. `due`: the time at which what it waits
+        for is there.
+        """
         return due
 
     def copied(self) -> FairOrder:
-        """A copy, to see how calls would go."""
+        """A copy, on which the order of future calls can be tried out."""
         copy = FairOrder()
         copy.given, copy.turn = self.given, self.turn
         copy._time, copy._tags = self._time.copy(), self._tags.copy()
         return copy
 
     def restore(self, given: int, turn: int, time: dict[int, float], tags: dict[tuple[int, str], float]) -> None:
-        """Take over the numbers that `state` returned for another order, as arguments in the same order."""
+        """Take over the numbers that the method `state` returned for another order. The arguments are these numbers, in
+        the same order.
+        """
         self.given, self.turn, self._time, self._tags = given, turn, time, tags
 
     def state(self) -> tuple[int, int, dict[int, float], dict[tuple[int, str], float]]:
-        """The numbers of the order: `given`, `turn`, the virtual time of each rank, the tag of each rank and app."""
+        """The order's numbers: `given`, `turn`, the virtual time of each rank, and the tag of each rank and app."""
         return self.given, self.turn, self._time, self._tags
 
     def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
-        """The waiting calls, given in order of arrival, in the order in which they are to go."""
+        """Sort the waiting calls, which are given in order of arrival, into the order in which they are to go."""
         ahead, lines = self.copied(), _lines(waiting)
         found: list[Waiter] = []
         while lines:
@@ -86,8 +91,8 @@ class FairOrder:
         return found
 
     def went(self, app: NamedApp, price: float, *, others: bool) -> None:
-        """Note that a call of this app leaves the queue and is sent now. `price`: what it costs at the gate (one, or
-        tokens); `others`: calls of another priority wait.
+        """Note that a call of this app leaves the queue and is sent now. `price`: what the call costs at the gate (1,
+        or tokens). `others`: calls of another priority wait.
         """
         is_lower = others and self.given >= ONE_OF - 1  # one of eight is for the lower priorities
         self.given = self.given + 1 if others and not is_lower else 0
@@ -95,7 +100,9 @@ class FairOrder:
         self._note(app.rank, app, price)
 
     def choose(self, heads: Heads) -> tuple[int, str]:
-        """The rank and the name of the app whose call goes next. `heads`: the first waiting call of each app."""
+        """The rank and the name of the app whose call goes next. `heads`: the first waiting call of each app, by rank
+        and name.
+        """
         rank, *lower = sorted(heads)
         if lower and self.given >= ONE_OF - 1:
             rank = lower[self.turn % len(lower)]
@@ -103,14 +110,16 @@ class FairOrder:
         return rank, min(line, key=lambda name: (self.tag(line[name][0], max(line[name][1], 1.0)), line[name][2]))
 
     def came(self, app: NamedApp) -> None:
-        """Note that a call of this app comes while no other call of the app waits, so that the app does not save up
+        """Note that a call of this app has come while no other call of the app was waiting. An app does not save up
         turns while it is idle.
         """
         at = app.rank, app.name
         self._tags[at] = max(self._tags.get(at, 0.0), self._time.get(app.rank, 0.0))
 
     def tag(self, app: NamedApp, price: float) -> float:
-        """The tag that an app gets by calls that cost `price` in all."""
+        """The tag of the app after calls that cost `price` in all: the virtual time at which the app would be done with
+        them.
+        """
         return self._tags.get((app.rank, app.name), 0.0) + price / app.weight
 
     def _note(self, rank: int, app: NamedApp, price: float) -> None:
@@ -140,8 +149,9 @@ def latest_of(waiter: Waiter) -> float:
 
 
 def newest_below(queue: Mapping[Waiter, float], rank: int) -> Waiter | None:
-    """The newest call of the lowest priority in a queue (`queue`: when each call came), if that priority is below
-    `rank`; else None. A call that was the probe of an outage is never taken.
+    """The newest call of the lowest priority in a queue, if that priority is lower than that of the rank `rank`;
+    otherwise None. A call that was the probe of an outage is never chosen. `queue`: the waiting calls, each with the
+    time at which it came.
     """
     found = [
         (app_rank(each), came, number, each)
@@ -167,10 +177,11 @@ def take_place(
     wait_of: Callable[[int], float] | None = None,
 ) -> FairOrder | None:
     """Move the call that has just come, the last of `queue`, to its place in the queue, by priority and weight. Returns
-    `order`, the order of this queue, made here if it is None and needed. `priced`: the queue's values are what the
-    calls cost; `keep_first`: the first call stays first. `wait_of`: gives the seconds that a call waits, from the
-    number of calls before it; calls that are overtaken, and would now wait for longer than they may, ask again at
-    `now`.
+    `order`, the order of this queue, which is made here if it is None and needed.
+
+    `priced`: the values of `queue` are the prices of its calls. `keep_first`: the first call stays first. `wait_of`:
+    given the number of calls before a call, returns the seconds that the call waits. Calls that were overtaken, and
+    would now wait for longer than they may, are woken to ask again.
     """
     newcomer = next(reversed(list(queue)))
     calls = list(queue.items())
@@ -198,8 +209,8 @@ def take_place(
 
 
 def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter], price: float = 1.0) -> None:
-    """Note in `order`, if there is one, that this call, the first of `queue`, leaves the queue now, so that its app's
-    next call has its turn later. `price`: what the call costs at the gate.
+    """Note in `order`, if there is one, that this call, the first of `queue`, leaves the queue now. The next call of
+    its app then has its turn later. `price`: what the call costs at the gate.
     """
     app = app_of(waiter)
     if order is not None and app is not None:

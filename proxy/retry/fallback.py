@@ -1,13 +1,13 @@
-"""Fallback: whether a call that ends may go on as a call of another upstream, and which parts of it go along.
+"""Fallback: whether a call that ends may go on as a call of another upstream, and which parts of its request go along.
 
-A call goes through the list of the upstream that it came to first, whatever lists the others have. Repeating it there
-is less safe than repeating it here: another upstream has never seen the idempotency key, so a call that may have been
-carried out goes on only if carrying it out twice does no harm at all, or if the operator or the provider's own client
-accepts that (contract, section 13, "Fallback").
+A call uses the fallback list of the upstream that it came to first, whatever lists the other upstreams have. To repeat
+a call at another upstream is less safe than to repeat it at the same one, because the other has never seen its
+idempotency key. So a call that may have been carried out goes on only if carrying it out twice does no harm at all, or
+if the operator or the provider's own client accepts that (contract, section 13, "Fallback").
 
-Parts that are meant only for the first upstream, above all its credentials, do not go along. A field does if it is
-known to be harmless (`proxy.retry.harmless`), a query parameter if neither its name nor its value is a credential's, a
-path parameter never; and everything that the entry keeps does.
+Parts that are meant only for the first upstream, above all its credentials, do not go along. A header field goes along
+if it is known to be harmless (`proxy.retry.harmless`). A query parameter goes along if neither its name nor its value
+looks like a credential's. A path parameter never goes along. Everything that the fallback entry lists in `keep` does.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ _SIGNED_QUERY = frozenset({"x-amz-signature", "x-amz-algorithm"})
 
 @dataclass(slots=True, eq=False)
 class Fallbacks:
-    """Whether and where one call falls back to. `policy` and `request` are those of the upstream that the call came to
-    first; `elsewhere` knows the other upstreams; `bound`: an earlier attempt may have been carried out, and the call
-    may not be carried out twice, so that it stays at its upstream.
+    """The fallbacks of one call: whether and where it goes on. `policy` and `request`: those of the upstream that the
+    call came to first. `elsewhere`: returns why an entry of the list can't take the call, "" if it can. `bound`: the
+    call stays at its upstream, since an earlier attempt may have been carried out, and the call may not be carried out
+    twice. `taken`: how many entries of the list were taken or skipped. `records`: a record of each of these entries.
     """
 
     policy: Policy
@@ -66,8 +67,8 @@ class Fallbacks:
         return any(not record.skipped for record in self.records)
 
     def attempt_failed(self, end: Reply | Fault | None, verdict: Verdict) -> None:
-        """Note that an attempt failed, at whichever upstream, and whether it may have been carried out. `end`: its
-        answer or fault; `verdict`: its class.
+        """Note that an attempt failed, at any upstream, and whether it may have been carried out. `end`: the attempt's
+        answer or fault. `verdict`: the class of this end.
         """
         if self.bound or end is None or verdict.unprocessed:
             return
@@ -79,8 +80,9 @@ class Fallbacks:
         self.bound = not is_repeated_anywhere(first, request, end, verdict)
 
     def next_entry(self, no: Outcome) -> Fallback | None:
-        """The next entry of the fallback list that takes the call, which would otherwise end with the outcome `no`;
-        None if no entry does. Each entry that was looked at is recorded in `records` and not looked at again.
+        """The next entry of the fallback list that can take the call; None if no entry can. `no`: the outcome with
+        which the call would otherwise end. Each entry that is looked at is recorded in `records` and not looked at
+        again.
         """
         entries = self.policy.fallback
         if self.taken >= len(entries):
@@ -98,8 +100,8 @@ class Fallbacks:
         return None
 
     def mark(self, history: Iterable[AttemptRecord], policy: Policy) -> None:
-        """Write the upstream and route of `policy` into the records in `history` that have none, before the call goes
-        on at another upstream: their attempts were made at this one.
+        """Write the upstream and route of `policy` into those records in `history` that have none, before the call goes
+        on at another upstream: the attempts of these records were made under `policy`.
         """
         for record in history:
             if not record.upstream:
@@ -107,7 +109,9 @@ class Fallbacks:
 
 
 def stays(request: Request) -> str:
-    """Why a request can't be sent to another upstream than the one that it was made for, in a clause; "" if it can."""
+    """The reason, as a clause, why a request can't be sent to any upstream but the one that it was made for; "" if it
+    can.
+    """
     fields = request.fields
     _, _, query = request.path.partition("?")
     names = {_decoded(part).lower() for part in re.split("[&;]", query)} if query else set()
@@ -122,9 +126,9 @@ def stays(request: Request) -> str:
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
     """The parts of a request that are left out when it goes on to another upstream: all fields that are not known to be
-    harmless, and parameters that may be secrets. `also`: lower-case names of further fields to leave out; `keep`:
-    fields and parameters that go along because the fallback entry says so; `key_fields`: the fields of idempotency
-    keys, which go along.
+    harmless, and parameters that may be secrets. `also`: lower-case names of further fields and parameters to leave
+    out. `keep`: names of fields and parameters that go along because the fallback entry says so. `key_fields`: the
+    fields of idempotency keys, which go along.
     """
 
     also: frozenset[str]
@@ -132,7 +136,7 @@ class LeftBehind:
     key_fields: frozenset[str]
 
     def field(self, name: str, values: Iterable[str]) -> bool:
-        """Whether the field of this lower-case name, which came with these values, is left out."""
+        """Whether the field with this lower-case name and these values is left out."""
         if name in self.keep or name in self.key_fields:
             return False
         return name in self.also or not is_harmless_field(name, values)
@@ -148,8 +152,8 @@ class LeftBehind:
         return looks_like_key(text) if equals else not is_harmless_word(text)
 
     def target(self, path: bytes) -> bytes:
-        """A path without the parameters that are left out, in its segments and in its query; all its other bytes
-        stay.
+        """The path without the parameters that are left out, in its segments and in its query; all other bytes stay as
+        they are.
         """
         before, mark, query = path.partition(b"?")
         before = without_path_parameters(before, self.keep)
@@ -169,8 +173,9 @@ class LeftBehind:
 
 
 def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
-    """The rule for which parts of a request are left out when a call of the policy `first` goes on under the policy
-    `to`, by this entry of the fallback list.
+    """The rule for which parts of a request are left out when a call goes on at another upstream. `first`: the policy
+    of the call so far. `to`: the policy under which it goes on. `entry`: the entry of the fallback list that names the
+    other upstream.
     """
     keys = frozenset(policy.idempotency_key.header.lower() for policy in (first, to))
     credentials = frozenset(each.credentials.name for each in (first, to) if each.credentials is not None)
@@ -178,5 +183,5 @@ def left_behind(first: Policy, to: Policy, entry: Fallback) -> LeftBehind:
 
 
 def _decoded(parameter: str) -> str:
-    """The query parameter `name=value` with its name decoded as servers read it."""
+    """The name of the query parameter `parameter` (`name=value`), decoded as servers read it."""
     return unquote_plus(parameter.partition("=")[0], "latin-1").strip()

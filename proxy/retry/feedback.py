@@ -3,11 +3,12 @@
 The bucket, the adaptive limiter, the cooldown, the credentials, the circuit breakers, the endpoints and hedging learn
 from every attempt. Nothing is decided here.
 
-The governor is told of a failure what it says about the upstream's capacity, and whether the upstream is reached
-(contract, section 14). Want of capacity is throttling, a timeout, 503, a refused stream, or a connection that was not
-made. An end without an answer of the upstream's own is a connection that was not made (which counts for the endpoint),
-and a reset, a timeout, 502, 503 and 504 without a named delay (which count for their route and method). A name that
-does not exist and a certificate that is refused are signs of neither.
+The governor decides which calls may be sent. From a failure it learns two things: whether the upstream lacks capacity,
+and whether the upstream can be reached (contract, section 14). Signs that it lacks capacity are throttling, a timeout,
+503, a refused stream, or a connection that was not made. Signs that it can't be reached are ends without an answer of
+the upstream's own: a connection that was not made counts for the endpoint; a reset, a timeout, and 502, 503 or 504
+without a named delay count for their route and method. A name that does not exist and a certificate that is refused are
+signs of neither.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _ANSWERED: dict[int, AttemptEnding] = {}
 
 
 def report_start(hints: RequestHints, next_attempt: NextAttempt, now: float) -> None:
-    """Report to the bucket that the call begins. If the request says that it is the app's own retry (`hints`), charge
-    the bucket for it. `next_attempt` has the bucket.
+    """Report to the bucket that the call begins, and charge the bucket if the call is the app's own retry. `hints`:
+    what the request says about retries, such as that it is one. `next_attempt`: has the bucket.
     """
     bucket = next_attempt.bucket
     if bucket is not None:
@@ -56,9 +57,9 @@ def report_start(hints: RequestHints, next_attempt: NextAttempt, now: float) -> 
 def report_failure(
     call: CallState, next_attempt: NextAttempt, failure: Failure, flight: Flight, on: bool, now: float
 ) -> Name | None:
-    """Report a failed attempt to everything that learns from it. `next_attempt` has the bucket, the gates and the
-    endpoints; `on`: the failure is retryable. Returns the name of the lane whose cooldown began with this failure, or
-    None.
+    """Report a failed attempt to everything that learns from it. Returns the name of the lane whose cooldown began with
+    this failure, or None. `next_attempt`: has the bucket, the gates and the endpoints. `flight`: the failed attempt.
+    `on`: the failure is retryable.
     """
     if next_attempt.scope.pacing is not None:
         learn(next_attempt, failure.verdict.cls is _THROTTLING, now)
@@ -85,8 +86,8 @@ def report_failure(
 
 
 def report_success(next_attempt: NextAttempt, is_first: bool, now: float) -> None:
-    """Report that the call has succeeded. `next_attempt` has the bucket and the gates; `is_first`: the first attempt at
-    this upstream succeeded.
+    """Report that the call has succeeded. `next_attempt`: has the bucket and the gates. `is_first`: the first attempt
+    at this upstream succeeded.
     """
     if next_attempt.scope.pacing is not None:
         learn(next_attempt, False, now)
@@ -98,9 +99,9 @@ def report_success(next_attempt: NextAttempt, is_first: bool, now: float) -> Non
 
 
 def report_limits(next_attempt: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:
-    """Report to the governor what the answer `reply` says is left of its upstream's limits. For a 429 this is called
-    when the answer is judged, and only if it names no delay: a delay counts more than what is left of limits. `flight`:
-    the answered attempt; `next_attempt` has the governor.
+    """Report to the governor what is left of its upstream's limits, as the answer `reply` says. For a 429 this is
+    called when the answer is judged, and only if the answer names no delay, since a delay counts more than the rest of
+    a limit. `next_attempt`: has the governor. `flight`: the answered attempt.
     """
     ahead, note, policy = next_attempt.scope.governor.ahead, flight.note, next_attempt.policy
     if ahead is None or note is None:
@@ -112,8 +113,8 @@ def report_limits(next_attempt: NextAttempt, flight: Flight, reply: Reply, now: 
 
 
 def learn(next_attempt: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter. `next_attempt` has the limiter; `throttled`: whether the
-    attempt was throttled.
+    """Report the end of an attempt to the adaptive limiter. `next_attempt`: has the limiter. `throttled`: the attempt
+    was throttled.
     """
     scope = next_attempt.scope
     if scope.pacing is not None and next_attempt.policy.mode == "enforce":
@@ -123,7 +124,7 @@ def learn(next_attempt: NextAttempt, throttled: bool, now: float) -> None:
 
 
 def report_to_endpoint(next_attempt: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
-    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `next_attempt` has
+    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `next_attempt`: has
     both.
     """
     if next_attempt.picker is not None and flight.endpoint is not None:
@@ -132,17 +133,18 @@ def report_to_endpoint(next_attempt: NextAttempt, flight: Flight, failure: Failu
 
 
 def report_trailers(next_attempt: NextAttempt, flight: Flight, cls: Class, now: float) -> None:
-    """Report to the endpoint's circuit breaker that the attempt `flight`, which was reported as healthy, has failed by
-    its trailers, if their class `cls` is a sign that the endpoint is ill. `next_attempt` has the breaker.
+    """Report to the endpoint's circuit breaker that the attempt `flight`, which was reported as healthy when its head
+    came, has failed by its trailers. `cls`: the class of the trailers; nothing is reported if it is no sign that the
+    endpoint is ill. `next_attempt`: has the breaker.
     """
     if next_attempt.picker is not None and cls in _ILL:
         next_attempt.picker.report_to_breaker(flight, ill=True, now=now, after_all=True)
 
 
 def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now: float) -> None:
-    """Report that the answer of the attempt `flight` is delivered to the app: to the endpoint and the governor, which
-    learn that the upstream answers, and to hedging, which learns the time until the answer's first byte, for its
-    percentile. `state`: the attempts in flight; `next_attempt` has these objects.
+    """Report that the answer of the attempt `flight` is delivered to the app. The endpoint and the governor learn from
+    this that the upstream answers; hedging learns the time until the answer's first byte. `next_attempt`: has these
+    objects. `state`: the attempts in flight.
     """
     hedges = next_attempt.scope.hedges
     if hedges is not None and next_attempt.policy.mode == "enforce":
@@ -170,9 +172,9 @@ def report_answer(next_attempt: NextAttempt, state: Flying, flight: Flight, now:
 def report_to_governor(
     next_attempt: NextAttempt, failure: Failure, flight: Flight, now: float, again: bool
 ) -> Name | None:
-    """Report to the governor how the attempt `flight` failed. `again`: the attempt could not connect, and neither could
-    an earlier attempt of its call. `next_attempt` has the governor. Returns the name of the lane whose cooldown began
-    with this failure, or None.
+    """Report to the governor how the attempt `flight` failed. Returns the name of the lane whose cooldown began with
+    this failure, or None. `next_attempt`: has the governor. `again`: the attempt could not connect, and neither could
+    an earlier attempt of its call.
     """
     governor, traffic = next_attempt.scope.governor, flight.traffic
     assert traffic is not None  # the attempt is reported once
@@ -199,9 +201,9 @@ def report_to_governor(
 
 
 def report_resent(next_attempt: NextAttempt, flight: Flight, now: float) -> None:
-    """Report to the governor that an attempt is sent again at once, as its call's transparent retry. If a limit began
-    since its first sending, the attempt now counts for that limit as one sent at the time of its second sending, and
-    not as one from before the limit.
+    """Report to the governor that the attempt `flight` is sent again at once, because its first sending was not
+    processed. If a limit began since the first sending, the attempt now counts for that limit like one that was sent
+    after the limit began. `next_attempt`: has the governor.
     """
     governor = next_attempt.scope.governor
     if flight.traffic is not None and governor.holds(now) and flight not in governor:
@@ -241,7 +243,7 @@ def _of_answer(failure: Failure) -> AttemptEnding:
 
 
 def _fails_again(call: CallState, fault: Fault) -> bool:
-    """Whether the attempt, which ended with `fault`, could not connect, and neither could an earlier attempt of the
+    """Whether the attempt that ended with `fault` could not connect, and neither could an earlier attempt of the
     call.
     """
     if fault.kind is not FaultKind.CONNECT_FAILURE:
@@ -250,13 +252,13 @@ def _fails_again(call: CallState, fault: Fault) -> bool:
 
 
 def _is_ill(failure: Failure) -> bool:
-    """Whether the failure is a sign that its endpoint is ill; a 421 is not, since it is about a connection."""
+    """Whether the failure is a sign that its endpoint is ill. A 421 is no such sign, since it is about a connection."""
     return failure.verdict.cls in _ILL and failure.verdict is not MISDIRECTED
 
 
 def _report_cooldown(next_attempt: NextAttempt, failure: Failure, flight: Flight, group: bytes, now: float) -> None:
-    """Report to the observers that the answer to the failed attempt `flight` began a cooldown of the group of callers
-    named `group`. `next_attempt` knows the observers.
+    """Report to the observers that the answer to the failed attempt `flight` began a cooldown. `group`: the group of
+    callers that the cooldown holds. `next_attempt`: knows the observers.
     """
     pushback, policy, request = failure.pushback, next_attempt.policy, next_attempt.request
     assert pushback.cooldown is not None and failure.status is not None

@@ -1,15 +1,18 @@
-"""The wait for a success whose head is kept back: for its first byte that counts, or the end of what a rule looks at.
+"""The wait during which a success's head is kept back: until the first byte that counts, or until a rule has seen what
+it looks at.
 
 Contract, section 13, "First byte" and "Looking into a success". A stream may begin with 200 and then stall, or open
-with an error: while its head is kept, the attempt can still be made again. The machine makes a `BodyWait` and asks the
-driver to collect (`actions.Peek`); the driver feeds the body to it as it comes, with the time, until the wait is over.
+with an error: while its head is kept back, another attempt can still be made. The machine makes a `BodyWait` and asks
+the driver to collect (`actions.Peek`). The driver feeds the body to the `BodyWait` as it comes, with the time, until
+the wait is over.
 
-The first byte that counts is, in a stream of events, the end of the first event that no pack calls empty (its blank
-line); in any other body any byte, and so in a stream under a content coding that can't be undone here. A rule looks at
-that same event, or at a JSON body to its end. A body that cannot be JSON is delivered from its first byte.
+In a stream of events, the first byte that counts is the end (the blank line) of the first event that no dialect pack
+calls empty. In any other body, and in a stream under a content coding that can't be decoded here, it is the first byte.
+A rule looks at that same event, or at a JSON body to its end. A body that cannot be JSON is delivered from its first
+byte.
 
-The same wait keeps an answer until it is whole (`proxy.retry.whole_answers`), whether or not its beginning is looked
-at.
+The same wait is used to keep an answer back until it is complete (`proxy.retry.whole_answers`), whether or not its
+beginning is looked at.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ _BEGINS_JSON = frozenset(b' \t\r\n{["-0123456789tfn')
 
 
 def first_byte_of(policy: Policy, request: Request, body: Iterable[bytes] | None) -> float | None:
-    """The seconds that a call's answer may take, from the end of its request, to the first byte that counts (see above
-    for what counts); None if there is no bound.
+    """The most seconds from the end of a call's request to the first byte that counts (see the module); None if there
+    is no bound.
 
-    `body`: the pieces of the request's body, None if the body is not kept. If a pack names events that are empty, only
-    a request whose body is a JSON object with `stream: true` has a bound: an answer that is no stream has no byte
-    before it is complete.
+    `body`: the pieces of the request's body, None if the body is not kept. If a dialect pack names events that are
+    empty, only a request whose body is a JSON object with `stream: true` has a bound: an answer that is no stream has
+    no byte before it is complete.
     """
     bound = policy.timeouts.first_byte
     if bound is None or policy.mode != "enforce" or request.method == "CONNECT" or request.is_grpc:
@@ -60,11 +63,12 @@ def asks_for_stream(body: Iterable[bytes] | None) -> bool:
 class BodyWait:
     """The wait for the beginning of a success, whose head is kept back until then.
 
-    `counted`: when the first byte that counts came (seconds), None until then; `began`: when the request's last byte
-    was sent, which the driver sets. `within`: the seconds allowed from `began` to that byte (`first_byte_of`). `whole`:
-    a rule looks at the body's JSON, of which all has to come; `root`: the search for an error in the body's XML, None
-    if there is no such search. `looks`: whether the beginning is waited for at all. `kept`: the rest of the wait if the
-    answer is to be kept until it is whole, None if it is not.
+    `counted`: the time (seconds) at which the first byte that counts came, None until then. `began`: the time at which
+    the request's last byte was sent, which the driver sets. `within`: the seconds allowed from `began` to that byte
+    (`first_byte_of`). `whole`: a rule looks at the body's JSON, all of which has to come. `root`: the search for an
+    error in the body's XML, None if there is no such search. `looks`: whether the beginning of the body is waited for
+    at all. `over`: whether that part of the wait is over. `kept`: the rest of the wait if the answer is to be kept
+    until it is complete, None if it is not.
     """
 
     __slots__ = (
@@ -100,14 +104,14 @@ class BodyWait:
 
     @property
     def goes_on(self) -> float:
-        """The time (seconds) at which the driver calls `tire`, to find out whether the wait is over; infinity if time
-        does not end it.
+        """The time (seconds) at which the driver should call `tire`, which says whether the wait is over; infinity if
+        time does not end the wait.
         """
         looks = NEVER if self.over or self._root is None else self._root.goes_on
         return looks if self.kept is None else min(looks, self.kept.goes_on)
 
     def tire(self, now: float) -> bool:
-        """End those parts of the wait whose time is over at `now`: for the whole answer, or for the end of the white
+        """End those parts of the wait whose time is over: the wait for the complete answer, or for the end of the white
         space before an XML root. Returns whether nothing is waited for any more, so that the answer can be delivered.
         """
         if not self.over and self._root is not None:
@@ -117,14 +121,14 @@ class BodyWait:
         return self.over and self.kept is None
 
     def charge(self, budget: Budget) -> None:
-        """Count the bytes of the answer in `budget`, that of the replay buffers, if the answer is kept until it is
-        whole.
+        """Count the bytes of the answer in `budget`, the limit on the memory of the replay buffers, if the answer is
+        kept until it is complete.
         """
         if self.kept is not None:
             self.kept.budget = budget
 
     def give_up(self) -> None:
-        """Stop keeping the answer, though it is not whole, so that it goes on to the app as it comes."""
+        """Stop keeping the answer, though it is not complete, so that it goes on to the app as it comes."""
         if self.kept is not None:
             self.kept.release()
             self.kept = None
@@ -140,12 +144,12 @@ class BodyWait:
 
     def seconds(self, sent: float) -> float | None:
         """The seconds from the request's last byte to the first byte that counts; None if that byte has not come.
-        `sent`: when the attempt was sent, used if the driver did not set `began`.
+        `sent`: the time at which the attempt was sent, used if the driver did not set `began`.
         """
         return None if self.counted is None else self.counted - (sent if self.began is None else self.began)
 
     def feed(self, data: bytes, now: float) -> bool:
-        """Take more bytes of the body, which came at `now`. Returns whether the wait for the body is over."""
+        """Take `data`, the next bytes of the body. Returns whether the wait is over."""
         self._size += len(data)
         if not self.over:
             self.over = self._look(data, now) or self._size >= PEEK_LIMIT
@@ -165,7 +169,7 @@ class BodyWait:
         return not self._whole
 
     def end(self, now: float) -> None:
-        """End the wait: the answer has ended, or its body is longer than what is peeked at."""
+        """End the wait, because the answer has ended, or because its body is longer than what may be looked at."""
         if self.counted is None and self.looks:
             self.counted = now
         self.give_up()

@@ -1,4 +1,6 @@
-"""This process's part of the limit and the cooldown that the machines of a fleet share for one lane."""
+"""This process's part of the limit and the cooldown that the machines of a fleet share for one lane (the queue of a
+group of callers).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ _NEVER = float("inf")
 
 
 class FleetPart:
-    """The part of one lane's places that the fleet leaves to this process, and what holds calls on other machines.
+    """The part of one lane's places (calls that may be under way) that the fleet leaves to this process, and whether
+    other machines hold calls.
 
-    `link`: the link by which other machines are notified of limit and outage, None if none is. `share`: how many places
-    of a slow start this process may have, infinity if no other machine shares them; `elsewhere`: another machine holds
-    calls, as far as is known. `limit_share`: how many places this process may have of a limit that began for want of
-    capacity; `limited_elsewhere`: other machines need that limit. `may_probe`: no other machine sends the probes of an
-    outage.
+    `link`: the link that reports limit and outage to other machines, None if there is none. `share`: how many places of
+    a slow start this process may have, infinity if no other machine shares them. `elsewhere`: another machine holds
+    calls, as far as is known. `limit_share`: how many places this process may have under a limit that began for want of
+    capacity. `limited_elsewhere`: other machines need that limit. `may_probe`: this process may send the probes of an
+    outage, since no other machine does.
     """
 
     __slots__ = ("elsewhere", "limit_share", "limited_elsewhere", "link", "may_probe", "share")
@@ -28,16 +31,18 @@ class FleetPart:
         self.may_probe = True
 
     def places(self, returns: bool) -> float:
-        """The number of places that this process may have; infinity if no other machine shares them. `returns`: they
-        are those of a slow start.
+        """The number of places that this process may have; infinity if no other machine shares them. `returns`: the
+        places are those of a slow start, in which calls return after a cooldown.
         """
         return self.share if returns else self.limit_share
 
     def cooldown_began(self) -> None:
-        """Expect half of the places, at least one, until the fleet reports who was first to be told of a delay."""
+        """Assume half of the places, but at least one, for this process, until the fleet has settled which machine was
+        the first to be answered with the delay.
+        """
         if self.share < _NEVER:
             self.share, self.elsewhere = max(1.0, self.share // 2), True
 
     def limit_over(self) -> None:
-        """Forget the limit that other machines share, because it is over."""
+        """Forget the limit that is shared with other machines, because it is over."""
         self.limit_share, self.limited_elsewhere = _NEVER, False

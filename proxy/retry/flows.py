@@ -1,11 +1,11 @@
-"""The flows of a call's attempts: one after another, or one alone if the policy observes or is off. Hedged attempts
-have a flow of their own (`proxy.retry.hedged_flow`).
+"""The flows of a call's attempts: how one attempt follows another. Here they follow one after another, or there is only
+one if the policy's mode is `observe` or `off`. Hedged attempts have a flow of their own (`proxy.retry.hedged_flow`).
 
-A flow has no memory of its own (the call's `plan` is its memory), so all calls share one. The plan says when the next
-attempt is due. It is asked after each failure, and decides with the checks in the contract's order (section 4, "Order
-of checks"): one sequence (`first_no`) serves both kinds of plans, and each refusal is a value (`Outcome`). A plan takes
-nothing: the flow takes the price of what it grants at once, after the last check has passed. A retry is paid for before
-it is waited for.
+A flow keeps nothing itself (it keeps it in the call's `plan`), so all calls share one flow object. The plan says when
+the next attempt is due. It is asked after each failure, and makes the checks in the contract's order (section 4, "Order
+of checks"): both kinds of plans use the same sequence (`first_no`), and each refusal is a value (`Outcome`). A plan
+takes no tokens. The flow takes the price of the attempt that the plan grants, at once after the last check: a retry is
+paid for before its wait begins.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _AGAIN: list[Actions] = [(Discard(attempt - 1), Launch(attempt)) for attempt in 
 
 def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
     """Whether the request may be repeated without a risk that the policy does not accept (contract, "Safety", 1 to 3).
-    `verdict`: the class of the last attempt's end; `fault`: its fault, None if it was answered; `idempotent`: whether
-    the request is; `unsafe_methods`: the policy's rule for requests that are not.
+    `verdict`: the class of the last attempt's end. `fault`: the fault that ended the attempt, None if it was answered.
+    `idempotent`: whether the request is idempotent. `unsafe_methods`: the policy's rule for requests that are not.
     """
     if fault is not None and fault.progress is _NEVER_SENT:
         return True
@@ -63,10 +63,12 @@ def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_meth
 
 
 def _safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
-    """The time (seconds) until which another attempt is safe: minus infinity if it is never safe, infinity if it always
-    is. A finite time if it is safe only because the provider's own client would repeat the call too, and that client
-    stops after a while (AWS: its signature expires). `first_sent`: when the call's first attempt was sent;
-    `idempotent`: whether the request is; `unsafe_methods`: the policy's rule for requests that are not.
+    """The time (seconds) until which another attempt is safe; infinity if it always is, minus infinity if it never is.
+    The time is finite if another attempt is safe only because the provider's own client would repeat the call too, and
+    that client stops after a while (AWS: its signature expires).
+
+    `first_sent`: the time at which the call's first attempt was sent. `idempotent`: whether the request is idempotent.
+    `unsafe_methods`: the policy's rule for requests that are not.
     """
     verdict, fault = failure.verdict, failure.fault
     if not is_safe(verdict, fault, idempotent, unsafe_methods):
@@ -78,9 +80,9 @@ def _safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_me
 
 
 def first_no(call: CallState, failure: Failure, disabled: bool, safe: bool) -> Outcome | None:
-    """The outcome of the first check that refuses another attempt, None if all pass. The checks begin with a pushback
-    that forbids a retry, and end with the number of attempts left. `disabled`: retries are ruled out by the mode, or by
-    X-Retry-Disable; `safe`: the request may be repeated, as `is_safe` says.
+    """The outcome of the first check that refuses another attempt; None if all checks pass. The first check is for a
+    pushback that forbids a retry, and the last for the number of attempts. `disabled`: the mode or X-Retry-Disable
+    rules retries out. `safe`: the request may be repeated, as `is_safe` says.
     """
     if failure.pushback.stop:
         return Outcome.PUSHBACK_STOP
@@ -102,8 +104,9 @@ def too_long(delay: float | None, policy: Policy) -> bool:
 
 
 def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, float | None]:
-    """Return (True, None) if the next attempt is sent at once: to another endpoint, with another credential, or after a
-    421 that names no delay. Else return False and the delay in seconds that the upstream named, None if it named none.
+    """Whether the next attempt is sent at once, and if not, the delay to wait. Returns (True, None) if it goes at once
+    to another endpoint, with another credential, or after a 421 that names no delay. Otherwise returns False and the
+    delay in seconds that the upstream named (None if it named none).
     """
     next_attempt, delay = call.next_attempt, failure.pushback.delay
     if failure.verdict is MISDIRECTED and delay is None:
@@ -117,9 +120,9 @@ def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, fl
 
 
 class Sequential(WaitSeries):
-    """The plan of attempts that follow one after another: after a failure the strategy's wait comes, and no attempt is
-    sent beside another. `due`: when the attempt that was last considered would begin, even if it was refused; `plugin`:
-    the token that a user's own strategy gave the call, None without such a strategy.
+    """The plan of attempts one after another: the next attempt is due after the wait that the strategy computes. `due`:
+    when the attempt that was last considered would begin, even if it was refused. `plugin`: the token that a user's own
+    strategy gave the call; None without such a strategy.
     """
 
     __slots__ = ("due", "plugin")
@@ -130,14 +133,16 @@ class Sequential(WaitSeries):
         self.start(strategy, rng)
 
     def start(self, strategy: Strategy, rng: Chance) -> None:
-        """Begin the plan of a call (`strategy`: its policy's); `rng` draws the jitter."""
+        """Begin the plan of a call. `strategy`: the strategy of the call's policy. `rng`: the source of the jitter's
+        draws.
+        """
         self.strategy, self.rng = strategy, rng
         self.n, self.previous = 0, None
         self.due, self.plugin = 0.0, None
 
     def after_failure(self, call: CallState, failure: Failure, now: float, disabled: bool) -> Next | Outcome:
-        """The retry after this failure, or the outcome of the first check that refuses it. `disabled`: retries are
-        ruled out by the mode, or by X-Retry-Disable.
+        """The retry after this failure, or the outcome of the first check that refuses it. `disabled`: the mode or
+        X-Retry-Disable rules retries out.
         """
         policy, deadline, strategy = call.policy, call.deadline, self.strategy
         first_sent = failure.sent
@@ -182,40 +187,40 @@ class Sequential(WaitSeries):
 
 
 class SequentialFlow:
-    """The flow of attempts one after another: none is sent while another is in flight."""
+    """The flow of attempts one after another: no attempt is sent while another is in flight."""
 
     __slots__ = ()
 
     def is_disabled(self, call: CallState) -> bool:
-        """Whether retries are ruled out, by the policy's mode or by X-Retry-Disable."""
+        """Whether the policy's mode or X-Retry-Disable rules retries out."""
         return call.hints is not NO_HINTS and call.hints.disabled
 
     def needs_no_buffer(self, call: CallState) -> bool:
-        """False: an attempt may follow, so the body is kept for it. (True, in another flow: all attempts are sent side
-        by side and read the body as it comes, so that a body of any size needs no buffer.)
+        """Return False: another attempt may follow, so the request's body is kept for it. In another flow, all attempts
+        may be sent side by side and read the body as it comes; then no buffer is needed, and the result is True.
         """
         return False
 
     def shares_body(self, call: CallState) -> bool:
-        """Return False: when the request's body has outgrown its buffer, only one attempt can read the rest of it. (A
-        flow whose attempts all read the body as it comes lets the call go on without the buffer, and returns True.)
+        """Return False: when the request's body has outgrown its buffer, only one attempt can read the rest of it. A
+        flow whose attempts all read the body as it comes lets the call go on without the buffer, and returns True.
         """
         return False
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the request's body outgrew its buffer and is being read by several attempts as it comes; never in
-        this flow.
+        """Whether the request's body has outgrown its buffer and several attempts read it as it comes; never in this
+        flow.
         """
         return False
 
     def holds_answer(self, call: CallState) -> bool:
-        """Whether the driver holds the last failed answer already, because the call waits; if not, an action has to ask
-        the driver to hold it.
+        """Whether the driver already holds the last failed answer, which it does while the call waits. If not, an
+        action has to ask the driver to hold it.
         """
         return type(call.state) is not Flying
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
-        """The actions that send an attempt, after which the call is `Flying`."""
+        """The actions that send the attempt `flight`. Afterwards the call's state is `Flying`."""
         attempt = flight.attempt
         call.state = Flying({attempt: flight})
         if attempt == 1 and flight.endpoint is None and flight.key is None:
@@ -230,8 +235,8 @@ class SequentialFlow:
         return (Discard(held), launch) if held else (launch,)
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """Whether a 421 may be followed by an attempt on a connection of its own: once in a call, unless a rule classed
-        the 421 as fatal or as a success (`verdict`).
+        """Whether an attempt on a connection of its own may follow a 421: once in a call, unless a rule classed the 421
+        as fatal or as a success (`verdict`).
         """
         if verdict.cls in (Class.SUCCESS, Class.FATAL):
             return False
@@ -247,9 +252,9 @@ class SequentialFlow:
         return self.admit(call, Next(now), now)
 
     def settle(self, call: CallState, expected: Next, now: float) -> Actions:
-        """Try to pay for the attempt `expected`, whose price the bucket outside this process has not granted yet. Admit
-        the attempt if this process has the tokens by now; end the call if the bucket has refused, or if its answer is
-        late; else go on waiting for its answer.
+        """Try to pay for the attempt `expected`, whose price the bucket outside this process has not granted yet. If
+        this process has the tokens by now, ask the gates for the attempt. If the bucket has refused, or its answer is
+        late, end the call. Otherwise go on waiting for the bucket's answer.
         """
         payment = call.next_attempt.payment
         owed = None if payment is None else payment.owed
@@ -271,8 +276,8 @@ class SequentialFlow:
         return self.admit(call, planned, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Take note that the bucket granted the planned attempt's price before the attempt is due; nothing needs to be
-        done in this flow.
+        """Handle the bucket's grant of the planned attempt's price, which came before the attempt is due; in this flow,
+        do nothing.
         """
         return ()
 
@@ -285,7 +290,7 @@ class SequentialFlow:
         return (Deliver(attempt, _SUCCESS),)
 
     def sequential(self, call: CallState) -> Sequential:
-        """The call's plan for attempts one after another, made when it is needed."""
+        """The call's plan for attempts one after another; it is made here if there is none yet."""
         plan: Sequential | None = call.plan
         if plan is None:
             plan = call.plan = Sequential.__new__(Sequential)  # past its own constructor, which takes longer
@@ -300,8 +305,9 @@ class SequentialFlow:
         return call.next_attempt.pay_for(decided, now) if isinstance(decided, Next) else decided
 
     def failed(self, call: CallState, failure: Failure, flight: Flight, began: Name | None, now: float) -> Actions:
-        """Grant and pay for another attempt after a failed one, or end the call. `began`: the name of the group of
-        calls whose cooldown the failure's answer began, or None.
+        """After a failed attempt, grant and pay for another, or end the call. Returns the actions for the driver.
+        `flight`: the failed attempt. `began`: the name of the lane (the queue of a group of callers) whose cooldown the
+        failure's answer began, None for none.
         """
         decided = self.decide(call, failure, now)
         call.failure = failure
@@ -328,9 +334,9 @@ class SequentialFlow:
         return (_HELD[attempt] if attempt < len(_HELD) else Hold(attempt), wake)
 
     def _change_key(self, call: CallState, failure: Failure, decided: Next, began: Name | None, now: float) -> None:
-        """Choose the credential for `decided`, the next attempt. `began`: the name of the group of calls whose cooldown
-        the failure's answer began, None for none; the cooldown's first place is reserved for this attempt, unless it
-        goes elsewhere: with another credential, or at once to another endpoint.
+        """Choose the credential for the next attempt, `decided`. `began`: the name of the lane whose cooldown the
+        failure's answer began, None for none. The first place after that cooldown is reserved for the next attempt,
+        unless the attempt goes elsewhere: with another credential, or at once to another endpoint.
         """
         next_attempt = call.next_attempt
         keys = next_attempt.keys
@@ -344,8 +350,8 @@ class SequentialFlow:
             next_attempt.pass_gates_of(keys, now)
 
     def stay_held(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
-        """Hold the call again, first in its queue: its attempt was an outage's probe, and was not processed (contract,
-        section 14). The attempt does not count for `max_attempts`, and its price pays for the next one.
+        """Hold the call again, first in its queue, because its attempt was an outage's probe and was not processed
+        (contract, section 14). The attempt does not count for `max_attempts`, and its price pays for the next one.
         """
         call.plan_no_more(now)
         call.keep(failure)  # a fault, which has no answer
@@ -354,8 +360,9 @@ class SequentialFlow:
         return self.admit(call, Next(now, call.next_attempt.hold_again(flight, now)), now)
 
     def use_new_key(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
-        """Make an attempt that was answered 401 once more, with the new value of its credential. The attempt does not
-        count for `max_attempts`, and pays no price but that of rate buckets (contract, section 16, "Key files").
+        """Make an attempt that was answered 401 once more, with the new value of its credential. The answered attempt
+        does not count for `max_attempts`, and the new one pays only what rate buckets ask (contract, section 16, "Key
+        files").
         """
         call.plan_no_more(now)
         call.failure = failure
@@ -364,14 +371,14 @@ class SequentialFlow:
         return self.admit(call, Next(now), now)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with the outcome `no`, since the attempt that was waited for is not sent. `why`: the reason, for
+        """End the call with the outcome `no`, since the attempt that it waited for is not sent. `why`: the reason, for
         people.
         """
         return self.withdraw(call, no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """Cancel the attempt in flight and end the call with the outcome `no`, because of the deadline or the end of
-        the process; `because` says which.
+        """Cancel the attempt in flight and end the call with the outcome `no`. `because`: the reason for people, such
+        as the deadline or the end of the process.
         """
         state = call.state
         assert type(state) is Flying
@@ -394,7 +401,7 @@ class SequentialFlow:
         return self.launched(call, call.next_attempt.take(attempt, call.state, now), now)
 
     def admit(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Launch the planned attempt, which is due, or wait if a gate holds it."""
+        """Launch the planned attempt, which is due; wait if a gate holds it; end the call if a gate refuses it."""
         next_attempt = call.next_attempt
         if next_attempt.keys is not None:
             next_attempt.replace_lost_key(now)
@@ -419,7 +426,7 @@ class SequentialFlow:
 
     def wait(self, call: CallState, planned: Next, now: float, reason: str = "backoff") -> Actions:
         """Wait for the attempt `planned`, which is due later. If no attempt is in flight, the call takes a place in the
-        waiting room; `reason` says what it waits for: "backoff", or "held" if a gate holds it.
+        waiting room. `reason`: what it waits for, "backoff", or "held" if a gate holds it.
         """
         if not call.flies():
             call.state = planned
@@ -438,9 +445,9 @@ class SequentialFlow:
         return self.end(call, no, now, why)
 
     def end(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """End the call with the outcome `no`: the call goes on at another upstream, the held answer is delivered, or
-        the proxy answers itself. An answer that broke while it was delivered, and whose rest is not asked for, ends the
-        call as `committed` instead. `why`: the reason, for people.
+        """End the call with the outcome `no`. The call goes on at another upstream, or the held answer is delivered, or
+        the proxy answers itself. If an answer broke while it was delivered, and its rest could not be fetched, the
+        outcome is `committed` instead. `why`: the reason, for people.
         """
         if call.resumption is not None:
             return finish(call, Outcome.COMMITTED, now)
@@ -452,7 +459,7 @@ class SequentialFlow:
 
 
 def explain_no(call: CallState, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
-    """Why no other attempt follows this failure, in words for people. `no`: the outcome that ends the call;
+    """The reason, in words for people, why no other attempt follows this failure. `no`: the outcome that ends the call.
     `delivered`: the failed attempt's answer went to the app.
     """
     due = 0.0 if call.plan is None else call.plan.due
@@ -462,15 +469,15 @@ def explain_no(call: CallState, no: Outcome, failure: Failure, now: float, deliv
 def note_no(
     call: CallState, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False
 ) -> None:
-    """Record the last attempt with the reason, in words, why no other attempt follows it. `no`: the outcome that ends
-    the call; `delivered`: the attempt's answer went to the app.
+    """Record the last attempt, with the reason in words why no other attempt follows it. `no`: the outcome that ends
+    the call. `delivered`: the attempt's answer went to the app.
     """
     why = explain_no(call, no, failure, now, delivered)
     call.note(flight, now, no._value_, failure, call.reply).why = why  # `value` is a property of Python's
 
 
 class PluginFlow(SequentialFlow):
-    """The flow of attempts one after another by a user's own strategy, which may delay the first attempt too."""
+    """The flow of attempts one after another by a user's own strategy, which may delay even the first attempt."""
 
     __slots__ = ()
 
@@ -494,7 +501,7 @@ class PassiveFlow(SequentialFlow):
     __slots__ = ()
 
     def is_disabled(self, call: CallState) -> bool:
-        """True: this mode has no retries."""
+        """Return True, since this mode has no retries."""
         return True
 
     def begin(self, call: CallState, now: float) -> Actions:
@@ -503,13 +510,15 @@ class PassiveFlow(SequentialFlow):
 
 
 class ObservedFlow(PassiveFlow):
-    """The flow of one attempt alone, with a record of what would have followed it: the policy's mode is observe."""
+    """The flow of a call whose policy has the mode observe: one attempt, with a record of what would have followed
+    it.
+    """
 
     __slots__ = ()
 
     def decide(self, call: CallState, failure: Failure, now: float) -> Next | Outcome:
-        """Find out whether a retry would have been granted, and paid from the bucket that only this mode uses, and note
-        that in the record. Returns the outcome that refuses the retry, since none is sent in this mode.
+        """Find out whether a retry would have been granted, pay for it from the bucket that only this mode uses, and
+        note the result in the record. Returns the outcome that refuses the retry, since this mode sends none.
         """
         plan, next_attempt = self.sequential(call), call.next_attempt
         real = plan.after_failure(call, failure, now, True)

@@ -1,5 +1,5 @@
-"""Form-encoded request bodies that a provider's client sends without a signature and repeats after a failure, although
-their method is POST (contract, section 15).
+"""Form-encoded request bodies that a provider's client sends without a signature. The client repeats these requests
+after a failure, although their method is POST (contract, section 15).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _LONGEST = 256 * 1024
 
 
 def is_form(forms: Forms, hosts: tuple[str, ...], request: Request) -> bool:
-    """Whether the request matches `forms`, those of a provider's pack: its body has a form-encoded field with one of
-    the listed values, and its host is one of those that `forms` names. `hosts`: the hosts of the upstream's endpoints,
-    which count as the request's host, because a request to a reverse proxy names redrive's host.
+    """Whether the request matches `forms`, which a provider's dialect pack lists: a form-encoded field of its body has
+    one of the listed values, and its host is the one that `forms` names. `hosts`: the hosts of the upstream's
+    endpoints, which count as the request's host too, because a request to a reverse proxy names redrive's host.
     """
     if request.body is None or not any_matches([request.authority.lower(), *hosts], forms.host):
         return False

@@ -1,5 +1,5 @@
-"""The gates that can hold an attempt before it is sent, in words: the same in the log, in `redrive top`, in `explain`
-and on the dashboard, which has a copy of them.
+"""The names, in words for people, of the gates that can hold an attempt before it is sent. The log, `redrive top` and
+`explain` use these words, and the dashboard has a copy of them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""The governor of one scope: which of its calls may be sent to an upstream now, and which wait.
+"""The governor of one scope: it decides which of the scope's calls may be sent to an upstream now, and which wait.
 
-Contract, sections 5 ("Cooldown") and 14. Calls wait in lanes (`proxy.retry.lane`). Each endpoint has a lane for all
-calls to it. Further lanes are made when they are needed (`proxy.retry.lanes`), for calls to an endpoint that share a
-credential (a limit on a key is about its calls alone) or a route (a poll that answers 503 must not hold other calls),
-and are dropped when nothing holds their calls any more. A call may belong to several lanes: it queues in one after
-another, and keeps the place that it got in one lane while it waits in the next, so that no later call overtakes it.
+Contract, sections 5 ("Cooldown") and 14. Calls wait in lanes, which are queues with a number of places
+(`proxy.retry.lane`). Each endpoint has a lane for all calls to it. Further lanes are made when they are needed
+(`proxy.retry.lanes`), for calls to an endpoint that share a credential (a limit on a key concerns only calls with that
+key) or a route (a route that is polled and answers 503 must not hold other calls). They are dropped when nothing holds
+their calls any more. A call may belong to several lanes: it queues in one after another, and keeps the place that it
+got in one lane while it waits in the next, so that no later call overtakes it.
 
 While all is well, the governor only counts the attempts under way, and measures how long one answer in sixteen takes;
-an attempt that fails is counted as evidence (`failed_freely`). All else is done once calls are held, or may soon be.
+an attempt that fails is counted as evidence (`failed_freely`). Everything else is done only when calls are held, or may
+soon be.
 """
 
 from __future__ import annotations
@@ -43,10 +45,12 @@ _OUT = 1e9
 
 
 class Governor:
-    """The governor of one scope, which decides what calls are sent and which wait. `lanes`: the scope's lanes; `first`:
-    the lane of all calls, to whichever endpoint; `traffic`: that lane's count of attempts; `losses`: the attempts that
-    ended without an answer. `usual`: the usual times of answers. `ahead`: keeps the limits that answers report and
-    holds calls by them, None if they are not read. `holds_none`: no call is held any more, since the process ends.
+    """The governor of one scope, which decides which calls are sent now and which wait.
+
+    `lanes`: the scope's lanes. `first`: the lane of all calls, to any endpoint. `traffic`: that lane's count of
+    attempts. `losses`: the attempts that ended without an answer. `usual`: the usual times of answers. `patience`: how
+    long apps wait for an answer before they give up. `ahead`: the limits that answers report, which hold calls too;
+    None if they are not read. `holds_none`: no call is held any more, since the process ends.
     """
 
     __slots__ = ("_in", "ahead", "first", "holds_none", "lanes", "losses", "patience", "traffic", "usual")
@@ -61,11 +65,11 @@ class Governor:
         self._in: dict[object, tuple[Lane, ...]] = {}  # the lanes in which a call queues or has a place
 
     def holds(self, now: float) -> bool:
-        """Whether any call may be held now, so that a new call has to `ask`."""
+        """Whether any call may be held now; if so, a new call has to use `ask`."""
         return now < self.lanes.quiet_from and not self.holds_none
 
     def hold_none(self, now: float) -> None:
-        """Hold no call from now on, because the process ends: those that are held ask again at once, and are sent."""
+        """Hold no call from now on, because the process ends. The held calls ask again at once, and are then sent."""
         self.holds_none = True
         for lane in self.all_lanes():
             for waiter in list(lane.queue):
@@ -75,10 +79,13 @@ class Governor:
     # -- callers ----------------------------------------------------------------------------------------------------
 
     def ask(self, waiter: Waiter, caller: Caller, now: float, own: Sequence[float] = ()) -> tuple[float, str]:
-        """Return `now` and "" if the call may be sent; else the time at which it asks again, and what holds it:
-        "cooldown", "ahead" (limits that answers reported), "limit" or "outage". The time is infinity if the call's
-        alarm will be moved when its turn comes. `own`: the ends (seconds) of the delays that answers to this call's own
-        attempts asked for; these delays do not hold the call here, since it waits for them anyway.
+        """Return `now` and "" if the call may be sent. Otherwise return the time at which the call asks again, and what
+        holds it: "cooldown", "ahead" (limits that answers reported), "limit" or "outage". The time is infinity if the
+        call's alarm will be moved when its turn comes.
+
+        `waiter`: the waiting call. `caller`: what the governor has to know of the call. `own`: the ends (seconds) of
+        the delays that answers to this call's own attempts asked for; these delays do not hold the call here, since it
+        waits for them anyway.
         """
         lanes = self.lanes.of_caller(caller)
         at, why = now, ""
@@ -121,8 +128,8 @@ class Governor:
         return at, why
 
     def wait_at(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> float:
-        """The seconds for which this endpoint's lanes would hold the call; 0 if the call could be sent there at
-        once.
+        """The seconds for which the lanes of the endpoint `endpoint` would hold the call; 0 if it could be sent there
+        at once.
         """
         wait = 0.0
         before, caller.endpoint = caller.endpoint, endpoint
@@ -142,8 +149,8 @@ class Governor:
         return wait
 
     def move(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> None:
-        """Let the call wait in the lanes of this endpoint from now on, and leave those of the endpoint before. It keeps
-        its place in the lanes that are for both.
+        """Let the call wait in the lanes of the endpoint `endpoint` from now on, and leave those of its endpoint
+        before. It keeps its place in the lanes that are for both endpoints.
         """
         is_same = caller.endpoint == endpoint  # also if an attempt beside the call's next one ended there
         caller.endpoint = endpoint
@@ -164,7 +171,9 @@ class Governor:
         self.lanes.look(left, now)
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
-        """Note that the waiter's attempt is being sent. Returns whether the attempt holds a place in any lane."""
+        """Note that the attempt of the waiting call `waiter` is being sent. Returns whether the attempt has a place in
+        any lane.
+        """
         lanes = self._in.pop(waiter, ())
         placed = tuple([lane for lane in lanes if lane.sent(waiter, attempt, now)])
         if placed:
@@ -172,14 +181,16 @@ class Governor:
         return bool(placed)
 
     def step_aside(self, waiter: Waiter, now: float) -> None:
-        """Take back the places that the waiter was given, because another gate holds it; it keeps its turn."""
+        """Take back the places that the waiting call was given, because another gate holds it. The call keeps its
+        turn.
+        """
         lanes = [lane for lane in self._in.get(waiter, ()) if not lane.is_ahead]
         for lane in lanes:
             lane.step_aside(waiter, now)
         self.lanes.look(lanes, now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiter from all queues: it sends nothing."""
+        """Remove the waiting call from all queues, because it sends nothing any more."""
         lanes = self._in.pop(waiter, ())
         for lane in lanes:
             lane.leave(waiter, now)
@@ -188,7 +199,9 @@ class Governor:
     # -- how attempts end -------------------------------------------------------------------------------------------
 
     def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
-        """Note that an attempt, sent at `sent`, was answered, and that its answer is no failure of the upstream's."""
+        """Note that an attempt was answered, and that its answer is no failure of the upstream's. `sent`: the time at
+        which the attempt was sent.
+        """
         base = self.lanes.of_endpoint(caller.endpoint)
         if attempt not in self._in and base.limit.most == _NEVER:  # nothing holds calls, or held this one
             self._note_time(caller.names.timed, sent, now, base.traffic)
@@ -199,17 +212,18 @@ class Governor:
         self.losses.answered_well(caller.names, base, now, self.holds(now))
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
-        """Note that an attempt, sent at `sent`, was answered well. The driver sent it without making a `Call`
-        (`request_hints.may_start_undecided`). `route`: the label of its route; `fields`: the header fields with the
-        caller's credential.
+        """Note that an attempt which the driver sent without making a `Call` (`request_hints.may_start_undecided`) was
+        answered well. `route`: the label of its route. `fields`: the header fields that carry the caller's credential.
+        `sent`: the time at which the attempt was sent.
         """
         if not self.answered_freely(names_of(route, request), "", sent, now):
             self.answered_well(request, Caller(request, fields, route), sent, now)
 
     def answered_freely(self, names: RouteNames, endpoint: str, sent: float, now: float) -> bool:
-        """Note that an attempt of the route with these names, sent to this endpoint at `sent`, was answered well, if
-        nothing holds calls; nothing had held it either. Returns False, and notes nothing, if calls may be held: then
-        more has to be known of the call (`answered_well`).
+        """Note that an attempt was answered well, if nothing holds calls; nothing must have held this attempt's call
+        either. Returns False, and notes nothing, if calls may be held: then more has to be known of the call
+        (`answered_well`). `names`: the names of its route. `endpoint`: the endpoint that it was sent to. `sent`: the
+        time at which it was sent.
         """
         if self.holds(now):
             return False
@@ -220,9 +234,9 @@ class Governor:
         return True
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
-        """Note that an attempt of this route, sent at `sent`, was answered while nothing held calls. The time that the
-        answer took counts for the route's usual time if `traffic`, the count of the endpoint's attempts, says that it
-        is to be measured, or if none was measured before.
+        """Note that an attempt of the route `route` was answered while nothing held calls. `sent`: the time at which it
+        was sent. `traffic`: the count of the endpoint's attempts. The time that the answer took counts for the route's
+        usual time if `traffic` says that it is to be measured, or if no time was measured for the route before.
         """
         usual = self.usual
         traffic.note_at = now + _NOTED_EVERY
@@ -230,14 +244,14 @@ class Governor:
             self.lanes.set_watched()
 
     def freed(self, attempt: object, sent: float, now: float) -> None:
-        """Note that the head of the answer to an attempt, sent at `sent`, has come, which frees the attempt's place;
-        how it ends is not known yet.
+        """Note that the head of the answer to an attempt has come, which frees the attempt's place. How the attempt
+        ends is not known yet. `sent`: the time at which it was sent.
         """
         self._free(self._in.get(attempt, ()), attempt, sent, now)
 
     def dropped(self, attempt: object, sent: float, now: float) -> None:
-        """Note that an attempt, sent at `sent`, was cancelled, or ended in a way that says nothing about its
-        upstream.
+        """Note that an attempt was cancelled, or ended in a way that says nothing about its upstream. `sent`: the time
+        at which it was sent.
         """
         self._free(self._in.pop(attempt, ()), attempt, sent, now)
 
@@ -248,9 +262,10 @@ class Governor:
         self.lanes.look(lanes, now)
 
     def failed_freely(self, attempt: object, names: RouteNames, ending: AttemptEnding, sent: float, now: float) -> bool:
-        """Note how an attempt of the route with these names, sent at `sent` to the only endpoint, failed, if no call is
-        held, none was, and limits and outages may hold this attempt's call. Returns False, and notes nothing, if more
-        has to be known of the call than its names: then `failed` notes the failure.
+        """Note how an attempt to the only endpoint failed, in the simple case: no call is held, this one was not
+        either, and limits and outages may hold the attempt's call. Returns False, and notes nothing, if more has to be
+        known of the call than its names; then `failed` is to be used. `names`: the names of the route. `ending`: how
+        the attempt failed. `sent`: the time at which it was sent.
         """
         base, lanes, limit = self.first, self.lanes, self.first.limit
         is_simple = ending.quick and not (ending.throttled or ending.well)
@@ -285,9 +300,9 @@ class Governor:
         again: bool,
         cools: bool,
     ) -> None:
-        """Note how an attempt, sent at `sent`, failed (`ending`). `again`: this attempt could not connect, and at least
-        one earlier attempt of its call could not either; `cools`: its answer asks callers to wait, which holds calls by
-        a cooldown, so that the failure does not lower the limit as well.
+        """Note that an attempt failed. `ending`: how it failed. `sent`: the time at which it was sent. `again`: neither
+        this attempt nor an earlier attempt of its call could connect. `cools`: the attempt's answer asks callers to
+        wait, which holds calls by a cooldown; so the failure does not lower the limit as well.
         """
         self.lanes.refresh(caller, now)
         lanes, losses, names = self.lanes, self.losses, caller.names
@@ -311,8 +326,8 @@ class Governor:
             base.usual_time = self.usual.of(names.timed)
 
     def _landed(self, attempt: object, caller: Caller, sent: float, now: float, well: bool) -> None:
-        """Free the places of an attempt, and let its limits learn from its end. `well`: its answer is no failure of the
-        upstream's.
+        """Free the places of an attempt, and let its limits learn from its end. `sent`: the time at which the attempt
+        was sent. `well`: its answer is no failure of the upstream's.
         """
         base = self.lanes.of_endpoint(caller.endpoint)
         lanes = self._in.pop(attempt, ())
@@ -344,9 +359,9 @@ class Governor:
         now: float,
         cooling: Lane | None,
     ) -> None:
-        """Note that an attempt of the route with these names, sent at `sent`, was refused for want of capacity in this
-        lane; `ending` says how. `cooling`: the lane whose calls its answer asks to wait, so that the refusal does not
-        cut the limit as well; None if it asks none.
+        """Note that an attempt was refused for want of capacity in the lane `lane`. `names`: the names of its route.
+        `ending`: how it failed. `sent`: the time at which it was sent. `cooling`: the lane whose calls the attempt's
+        answer asks to wait, None if it asks none; the refusal does not cut the limit if calls are asked to wait.
         """
         limit, flying, is_quick = lane.limit, lane.traffic.flying + 1, ending.quick
         is_limited = limit.most < _NEVER
@@ -385,14 +400,16 @@ class Governor:
 
     def turns_away(self, attempt: object, now: float) -> bool:
         """Whether this attempt is the probe of an outage that has held a call for as long as a call may be held, and
-        that either refuses new calls at once, or still has other calls in its queue. Such a probe is not sent again at
-        once if it could not connect.
+        that either refuses new calls at once, or still has other calls in its queue. If such a probe could not connect,
+        it is not sent again at once.
         """
         lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)
 
     def stays(self, waiter: Waiter, caller: Caller, now: float) -> None:
-        """Put a call first into the queue of its outage, because its attempt was the probe, and may be sent again."""
+        """Put a call first into the queue of its outage, because its attempt was the outage's probe, and may be sent
+        again.
+        """
         joined = []
         for _, lane in self.lanes.of_caller(caller):
             if lane.outage.is_on:
@@ -404,9 +421,10 @@ class Governor:
     def requests_wait(
         self, caller: Caller, status: int, delay: float, sent: float, now: float, whole: bool
     ) -> Name | None:
-        """Note that an answer with this status, to an attempt sent at `sent`, asked callers to wait for `delay`
-        seconds. `whole`: the calls of all endpoints wait, not only those to the endpoint that answered. Returns the
-        name of the lane in which this begins a cooldown; None if the answer belongs to a cooldown that had begun.
+        """Note that an answer asked callers to wait. Returns the name of the lane in which this begins a cooldown; None
+        if the answer belongs to a cooldown that had already begun. `status`: the answer's status. `delay`: the seconds
+        to wait. `sent`: the time at which the answered attempt was sent. `whole`: the calls to all endpoints wait, not
+        only those to the endpoint that answered.
         """
         self.lanes.refresh(caller, now)
         name = ("" if whole else caller.endpoint, ALL_CALLERS if status == 503 else caller.credential())
@@ -424,14 +442,14 @@ class Governor:
         return name if began else None
 
     def until(self, name: Name) -> float:
-        """The time at which the delay of this lane is over; a time in the past if the lane is not known any more."""
+        """The time at which the delay of the lane `name` is over; minus infinity if the lane is not known any more."""
         lane = self.lanes.by_name.get(name)
         return -_NEVER if lane is None else lane.until
 
     def claim(self, waiter: Waiter, name: Name, due: float) -> bool:
-        """Reserve the first place after the cooldown of the lane `name` for the call whose answer began the cooldown,
-        and whose next attempt is due at `due` (seconds). Returns whether the call got the place: it does if its attempt
-        is due before the cooldown is over.
+        """Reserve the first place after the cooldown of the lane `name` for the call whose answer began the cooldown.
+        `due`: the time (seconds) at which the call's next attempt is due. Returns whether the call got the place, which
+        it does if the attempt is due before the cooldown is over.
         """
         lane = self.lanes.by_name.get(name)
         if lane is None or not lane.claim(waiter, due):
@@ -442,31 +460,31 @@ class Governor:
     # -- what is reported of it ---------------------------------------------------------------------------------------
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until this waiter will be sent, at the pace so far, if calls are held for `hold`
-        seconds at most.
+        """An estimate of the seconds until this waiting call is sent, at the pace so far. `hold`: the most seconds that
+        calls are held.
         """
         return max((lane.wait_of(waiter, now, hold) for lane in self._in.get(waiter, ())), default=0.0)
 
     def answer_time(self, waiter: Waiter) -> float:
-        """The mean time, in seconds, in which attempts are answered under the limits that hold this waiter: the longest
-        of its lanes' means; 0 if no lane holds it.
+        """The mean time, in seconds, in which attempts are answered under the limits that hold this waiting call: the
+        longest of its lanes' means; 0 if no lane holds it.
         """
         return max((lane.limit.round_trip for lane in self._in.get(waiter, ())), default=0.0)
 
     def left_for(self, caller: Caller, now: float) -> tuple[float, int]:
-        """The seconds for which this call is still held by a delay, and the status of the answer that began it;
-        (0, 503) if no delay holds it.
+        """The seconds for which a delay still holds this call, and the status of the answer that began the delay; (0,
+        503) if no delay holds it.
         """
         return longest([lane for _, lane in self.lanes.of_caller(caller)], now)
 
     def left_for_fields(self, fields: Fields, now: float) -> tuple[float, int]:
-        """The seconds for which calls with these header fields (their credential) are still held by a delay, and the
-        status of the answer that began it; (0, 503) if no delay holds them.
+        """The seconds for which a delay still holds calls with these header fields (which carry their credential), and
+        the status of the answer that began the delay; (0, 503) if no delay holds them.
         """
         return longest(self.lanes.with_fields(fields), now)
 
     def holds_caller(self, fields: Fields, now: float) -> bool:
-        """Whether calls with these header fields (their credential) are held now."""
+        """Whether calls with these header fields (which carry their credential) are held now."""
         return any(not lane.is_over(now) for lane in self.lanes.with_fields(fields))
 
     def __contains__(self, waiter: object) -> bool:
@@ -474,7 +492,7 @@ class Governor:
 
     def late_wait(self, caller: Caller, hold: float, now: float) -> float | None:
         """The seconds that this call may wait for the end of an outage that began more than `hold` seconds ago; None if
-        no such outage holds it. `hold`: the longest that a call is held, in seconds.
+        no such outage holds the call. `hold`: the most seconds that a call is held.
         """
         for _, lane in self.lanes.of_caller(caller):
             if caller.outages and lane.holds(now) == "outage":
@@ -485,7 +503,7 @@ class Governor:
 
     def held_in_vain(self, waiter: Waiter, hold: float, now: float) -> None:
         """Note that this call was held for `hold` seconds, the longest that a call is held. If its outage has lasted
-        for all of that time, from now on no call is held to wait for that outage's end.
+        for all of that time, no call is held for the end of that outage from now on.
         """
         for lane in self._in.get(waiter, ()):
             if lane.outage.is_on and lane.outage.is_late(now + STEP, hold):
@@ -493,7 +511,7 @@ class Governor:
         self.lanes.look(self._in.get(waiter, ()), now)
 
     def all_lanes(self) -> list[Lane]:
-        """All lanes."""
+        """All lanes of the scope, including those for limits that answers report."""
         return [*self.lanes.all(), *(() if self.ahead is None else self.ahead.lanes())]
 
     def held(self) -> int:
@@ -502,8 +520,8 @@ class Governor:
 
 
 def _begin_with_outages(lanes: list[tuple[Name, Lane]], now: float) -> bool:
-    """Put the lanes of a call that have an outage before the others, and return whether there is one at `now`. A call
-    that waited for a limit first would not be seen by the call that an outage holds.
+    """Put those lanes of a call that have an outage before the others, and return whether there is such a lane now. If
+    the call waited for a limit first, the outage's probe would not know that it waits.
     """
     if not any(lane.outage.is_on and lane.outage.is_known(now) for _, lane in lanes):
         return False
@@ -512,8 +530,8 @@ def _begin_with_outages(lanes: list[tuple[Name, Lane]], now: float) -> bool:
 
 
 def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:
-    """Let another call be the probe of these outages, if this call was to be: another lane holds it, so it is not sent
-    now.
+    """If this call was to be the probe of one of these lanes' outages, let another call be it: another lane holds this
+    call, so it is not sent now.
     """
     for _, lane in lanes:
         if lane.outage.probe is waiter:
@@ -521,12 +539,12 @@ def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) ->
 
 
 def _is_not_out(named: tuple[Name, Lane]) -> bool:
-    """Whether this lane, with its name, has no outage, by which the lanes of a call are put in order."""
+    """The sort key of a lane with its name: False, which comes first, if the lane has an outage."""
     return named[1].outage.since == _NEVER
 
 
 def _applies(holds: str, caller: Caller) -> bool:
-    """Whether this caller's calls may be held for this reason. `holds`: "cooldown", "limit" or "outage"."""
+    """Whether calls of this kind may be held for this reason. `holds`: "cooldown", "limit" or "outage"."""
     if holds == "outage":
         return caller.outages
     return caller.cools if holds == "cooldown" else caller.limits

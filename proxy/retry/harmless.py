@@ -1,10 +1,10 @@
-"""The parts of a request that are known to hold no credential, so that another upstream may see them: fields, query
-parameters, paths.
+"""The parts of a request that are known to hold no credential, so that another upstream may see them: header fields,
+query parameters, paths.
 
 Names of credentials cannot be listed: every gateway and every company has its own. So the lists here are of harmless
-fields, and a field that is on none is passed on only if its value is too short or too plain to be a secret. Query
-parameters have no common names at all; of these, names that say that they hold a secret are left out, and values that
-look like keys.
+fields. A field that is on no list is passed on only if its value is too short or too plain to be a secret. Query
+parameters have no common names at all. Of these, a parameter is left out if its name says that it holds a secret, or if
+its value looks like a key.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ _EQUALS = re.compile(rb"=|%3[dD]").search
 
 
 def is_harmless_field(name: str, values: Iterable[str]) -> bool:
-    """Whether a field of this lower-case name, which came with these values, is known to hold no credential."""
+    """Whether a field with this lower-case name and these values is known to hold no credential."""
     if _SECRET(name):
         return False
     if name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS):
@@ -150,7 +150,7 @@ def is_harmless_field(name: str, values: Iterable[str]) -> bool:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a value is made of words, and of no more digits than a date has."""
+    """Whether a value consists of words, and has no more digits than a date has."""
     if len(value) > _LONGEST_PLAIN or value.isdigit() or sum(map(str.isdigit, value)) > _MOST_DIGITS:
         return False
     return _PLAIN(value) is not None and not looks_like_key(value)
@@ -167,8 +167,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether `value`, a text of a query, decoded or not, may be or contain a key. When in doubt, the answer is yes: a
-    harmless parameter that is left out can be named in `keep`, but a key that is passed on is known to another
+    """Whether `value`, a text from a query, decoded or not, may be or contain a key. When in doubt, the answer is yes:
+    a harmless parameter that is left out can be named in `keep`, but a key that is passed on is known to another
     upstream.
     """
     for _ in range(3):  # as received, and decoded once or twice
@@ -184,13 +184,14 @@ def looks_like_key(value: str) -> bool:
 
 
 def is_harmless_word(text: str) -> bool:
-    """Whether a part of a query without `=` is a mere flag: one short word, as in `?wsdl`."""
+    """Whether a part of a query that has no `=` is a mere flag: one short word, as in `?wsdl`."""
     return _WORD(text) is not None
 
 
 def without_path_parameters(path: bytes, keep: frozenset[str]) -> bytes:
-    """Return the path of a target without `;name=value` in its segments (RFC 3986, section 3.3), except for names in
-    `keep`. An encoded semicolon counts only if a value comes after it: else it is a character of a name.
+    """Return the path of a target without the parameters `;name=value` in its segments (RFC 3986, section 3.3), except
+    for those whose names are in `keep`. An encoded semicolon begins a parameter only if an `=` follows in it; otherwise
+    it is part of the segment's name.
     """
     if b";" not in path and b"%3" not in path:
         return path
@@ -209,8 +210,9 @@ def _bare(segment: bytes, keep: frozenset[str]) -> bytes:
 
 
 def _is_random(row: str) -> bool:
-    """Whether `row`, a text of letters and digits, may be random, as keys are: it is as long as a key, and has both
-    letters and digits, or is longer than any word and of mixed case. Digits alone, and times, are not random.
+    """Whether `row`, a text of letters and digits, may be random, as keys are. It is if it is as long as a key and has
+    both letters and digits, or if it is longer than any word and of mixed case. Digits alone, and times, are not
+    random.
     """
     if len(row) < _SHORTEST_ROW or row.isdigit() or _TIME(row):
         return False

@@ -1,11 +1,13 @@
-"""The plan and the flow of several attempts at a time: the next is sent beside the others, after a delay or a failure.
+"""The plan and the flow of several attempts at a time: after a delay or a failure, the next attempt is sent while the
+others go on.
 
-Hedging (gRPC A6). The first attempt is sent at once, the next every `hedging_delay`. A hedge is paid for when it is
-due, and no cooldown holds it. A non-fatal failure brings the next hedge forward to now or, if it carries a pushback,
-moves it to exactly that much later; a fatal one ends the call. A stop, a delay too long, and a bucket that refuses end
-hedging: the attempts in flight continue, and when all have failed the last answer goes to the app with the last
-outcome. If `extra` has no room for a hedge, that one is not sent, and the next is considered after a failure: an
-attempt without another in flight is a retry, not a hedge (contract, section 1).
+Hedging (gRPC A6). The first attempt is sent at once, and the next ones every `hedging_delay`. A hedge is paid for when
+it is due, and no cooldown holds it. A non-fatal failure brings the next hedge forward to now or, if the failure has a
+pushback, moves it to exactly that much later; a fatal failure ends the call. Three things end hedging: a pushback that
+forbids a retry, a delay that is too long, and a bucket that refuses. The attempts in flight then continue, and when all
+have failed the last answer goes to the app with the last outcome. If `extra` has no room for a hedge, this hedge is not
+sent, and the next is considered after a failure: an attempt without another in flight is a retry, not a hedge
+(contract, section 1).
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ _AT_ONCE = 100
 
 
 class Hedged:
-    """The plan of several attempts in flight. `due`: when the attempt that was last considered would begin; `stopped`:
-    the outcome for which no more attempts are sent, None while more may be; `shared`: the request's body outgrew its
-    buffer, but all attempts read it as it comes.
+    """The plan of several attempts in flight. `due`: when the attempt that was last considered would begin. `stopped`:
+    the outcome because of which no more attempts are sent, None while more may be. `shared`: the request's body has
+    outgrown its buffer, but all attempts read it as it comes.
     """
 
     __slots__ = ("_pushed_until", "due", "shared", "stopped")
@@ -41,8 +43,8 @@ class Hedged:
         self._pushed_until = -NEVER  # the end of the latest pushback: no hedge is sent sooner
 
     def after_launch(self, call: CallState, now: float) -> Next | None:
-        """The next hedge after a launched attempt: `hedging_delay` later, at the price of a retry after a transient
-        failure; None if no hedge is to follow.
+        """The hedge that follows an attempt which has just been launched: `hedging_delay` later, at the price of a
+        retry after a transient failure. None if no hedge is to follow.
         """
         strategy = call.policy.strategy
         if call.hints.disabled:
@@ -61,9 +63,9 @@ class Hedged:
         return Next(now + delay, price)
 
     def after_failure(self, call: CallState, failure: Failure, now: float, disabled: bool) -> Next | Outcome:
-        """The next hedge after this failure, due now or exactly when its pushback says; or the outcome that refuses it,
-        which ends hedging unless all attempts have been made anyway. `disabled`: hedges are ruled out by the mode, or
-        by X-Retry-Disable.
+        """The next hedge after this failure, due now or exactly when the failure's pushback says; or the outcome that
+        refuses the hedge. Such an outcome ends hedging, unless all attempts have been made anyway. `disabled`: the mode
+        or X-Retry-Disable rules hedges out.
         """
         delay = failure.pushback.delay
         self.due = max(now + (delay or 0.0), self._pushed_until)
@@ -87,8 +89,8 @@ class Hedged:
 
 
 class HedgedFlow(SequentialFlow):
-    """The flow of several attempts at a time (gRPC A6): the next is sent beside the others, after a delay or a
-    failure.
+    """The flow of several attempts at a time (gRPC A6): after a delay or a failure, the next attempt is sent while the
+    others go on.
     """
 
     __slots__ = ()
@@ -102,8 +104,8 @@ class HedgedFlow(SequentialFlow):
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
-        """Let the call go on without the buffer that the request's body outgrew, and return True, if all attempts read
-        the body as it comes; else return False.
+        """If all attempts read the request's body as it comes, let the call go on without the buffer that the body has
+        outgrown, and return True. Otherwise return False.
         """
         if not self.needs_no_buffer(call):
             return False
@@ -111,21 +113,21 @@ class HedgedFlow(SequentialFlow):
         return True
 
     def shared_body(self, call: CallState) -> bool:
-        """Whether the request's body outgrew its buffer, and all attempts read it as it comes."""
+        """Whether the request's body has outgrown its buffer, and all attempts read it as it comes."""
         return call.plan is not None and self.hedges(call).shared
 
     def holds_answer(self, call: CallState) -> bool:
-        """True: the answer that is being judged is kept, to be delivered if all attempts fail."""
+        """Return True: the answer that is being judged is kept, to be delivered if all attempts fail."""
         return True
 
     def may_go_alone(self, call: CallState, verdict: Verdict) -> bool:
-        """Whether the call may be sent again, after a 421, on a connection of its own: a hedged call never is. The
-        policy's `non_fatal` classes alone decide whether the call goes on after an answer.
+        """Return False: after a 421, a hedged call is not sent again on a connection of its own. Only the policy's list
+        `non_fatal` decides whether a hedged call goes on after an answer.
         """
         return False
 
     def hedges(self, call: CallState) -> Hedged:
-        """The call's plan for hedged attempts, made when it is needed."""
+        """The call's plan for hedged attempts; it is made here if there is none yet."""
         plan = call.plan
         if plan is None:
             plan = call.plan = Hedged()
@@ -133,7 +135,7 @@ class HedgedFlow(SequentialFlow):
         return plan
 
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
-        """The actions that send an attempt, and with it the next hedges that are due at the same time."""
+        """The actions that send the attempt `flight`, and with it the next hedges that are due at the same time."""
         state, attempt = call.state, flight.attempt
         discarded: Actions = ()
         if type(state) is Flying:
@@ -151,9 +153,8 @@ class HedgedFlow(SequentialFlow):
         return (*discarded, launch, *(self._send(call, planned, now) if at_once else (WakeAt(planned.due),)))
 
     def due(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Pay for and send the planned hedge, which was waited for and is due. One that was paid for before a gate held
-        it is only sent, and so is an attempt in place of one that does not count, such as an outage's probe that was
-        not processed.
+        """Pay for and send the planned hedge, which is due. An attempt that was paid for before a gate held it is only
+        sent. So is an attempt in place of one that does not count, such as an outage's probe that was not processed.
         """
         payment = call.next_attempt.payment
         is_first = call.attempts - call.spared == call.earlier
@@ -172,22 +173,24 @@ class HedgedFlow(SequentialFlow):
         return self._pass_gates(call, call.next_attempt.payable(), planned, True, now)
 
     def granted_early(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Give back the price of a hedge that the bucket has granted, because a pushback has delayed the hedge
-        meanwhile: it is paid for when it is due.
+        """Give back the price of a hedge that the bucket has granted too early, because a pushback has meanwhile
+        delayed the hedge: it is paid for when it is due.
         """
         call.next_attempt.give_back(now)
         return self.wait(call, planned, now)
 
     def succeeded(self, call: CallState, attempt: int, now: float) -> Actions:
-        """The actions that deliver a successful answer, and cancel the attempts beside it."""
+        """The actions that deliver the successful answer to the attempt with the number `attempt`, and cancel the other
+        attempts.
+        """
         others = call.cancel_all_but(attempt, now)
         call.plan_no_more(now)
         call.state = Delivering(attempt, _SUCCESS)
         return (*others, *call.discard(), Deliver(attempt, _SUCCESS))
 
     def failed(self, call: CallState, failure: Failure, flight: Flight, began: Name | None, now: float) -> Actions:
-        """After a failed attempt bring the next hedge forward, wait for the attempts in flight, or end the call.
-        `began` is not used, since the answers to a hedged call begin no cooldown.
+        """After a failed attempt, bring the next hedge forward, wait for the attempts in flight, or end the call.
+        Returns the actions for the driver. `began` is not used, since the answers to a hedged call begin no cooldown.
         """
         decided = self.hedges(call).after_failure(call, failure, now, self.is_disabled(call))
         if isinstance(decided, Next):
@@ -202,8 +205,8 @@ class HedgedFlow(SequentialFlow):
         return kept if call.flies() else (*kept, *self.end(call, decided, now))
 
     def use_new_key(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
-        """Make an attempt that was answered 401 once more, with the new value of its credential, and cancel the others,
-        which carry the old value. The 401 is held like any answer of a hedged call.
+        """Make an attempt that was answered 401 once more, with the new value of its credential, and cancel the other
+        attempts, which carry the old value. The 401 is held like any answer of a hedged call.
         """
         kept, others = call.keep(failure), call.cancel_all_but(failure.attempt, now)
         return (*kept, *others, *SequentialFlow.use_new_key(self, call, failure, flight, now))
@@ -224,8 +227,8 @@ class HedgedFlow(SequentialFlow):
         return (*kept, *self.wait(call, planned, now))
 
     def _send(self, call: CallState, planned: Next, now: float) -> Actions:
-        """Pay for the hedge `planned`, which is due, and send it if the gates permit; else wait, or send no more
-        hedges.
+        """Pay for the hedge `planned`, which is due, and send it if the gates permit. Otherwise let it wait, or send no
+        more hedges.
         """
         next_attempt = call.next_attempt
         payment, bucket = next_attempt.payable(), next_attempt.bucket
@@ -237,8 +240,8 @@ class HedgedFlow(SequentialFlow):
         return self._pass_gates(call, payment, planned, False, now)
 
     def _pass_gates(self, call: CallState, payment: Payment, planned: Next, is_paid: bool, now: float) -> Actions:
-        """Send the hedge `planned`, which is due, if the gates permit, and pay for it unless it is paid for
-        (`is_paid`); else wait, or send no more hedges.
+        """Send the hedge `planned`, which is due, if the gates permit. Otherwise let it wait, or send no more hedges.
+        `is_paid`: the hedge is paid for already; if not, it is paid for now.
         """
         next_attempt, flies = call.next_attempt, call.flies()
         only = next_attempt.prefer(call.state, now)
@@ -261,8 +264,8 @@ class HedgedFlow(SequentialFlow):
         return self._pay(call, payment, planned, now)
 
     def _pay(self, call: CallState, payment: Payment, planned: Next, now: float) -> Actions:
-        """Take the price of a hedge and send it; if the bucket is kept outside this process, ask the bucket for the
-        price first.
+        """Take the price of a hedge and send it. If the bucket is kept outside this process, ask it for the price
+        first.
         """
         if payment.take(planned.price, now):
             return self.launch(call, now)
@@ -278,15 +281,15 @@ class HedgedFlow(SequentialFlow):
         return (*actions, Ask(planned.price, now))
 
     def _is_within_extra(self, call: CallState, payment: Payment, now: float) -> bool:
-        """Whether the attempt is within `extra`, the bound on hedges. An attempt without another in flight is a retry,
-        to which the bound does not apply.
+        """Whether the attempt is within `extra`, the policy's bound on hedges. An attempt without another in flight is
+        a retry, to which the bound does not apply.
         """
         hedges, share = call.next_attempt.scope.hedges, call.policy.strategy.extra
         return hedges is None or share is None or not call.flies() or payment.take_hedge(hedges, share, now)
 
     def _pass_over(self, call: CallState, now: float) -> Actions:
-        """Skip a hedge that got no place under the concurrency limit: the next is due after the strategy's delay. If
-        the delay is zero, so that all hedges are due at once, send no more of them.
+        """Skip a hedge that got no place under the concurrency limit: the next one is due after the strategy's delay.
+        If the delay is zero, so that all hedges are due at once, send no more hedges.
         """
         state = call.state
         assert type(state) is Flying
@@ -299,8 +302,8 @@ class HedgedFlow(SequentialFlow):
         return () if planned is None else (WakeAt(planned.due),)
 
     def no_more(self, call: CallState, no: Outcome, now: float, why: str = "") -> Actions:
-        """Send no more hedges, because of the outcome `no`; the attempts in flight continue. Without any in flight, end
-        the call with that outcome. `why`: the reason, for people.
+        """Send no more hedges, because of the outcome `no`; the attempts in flight go on. If none is in flight, end the
+        call with that outcome. `why`: the reason, for people.
         """
         self.hedges(call).stopped = no
         call.plan_no_more(now)
@@ -311,8 +314,8 @@ class HedgedFlow(SequentialFlow):
         return self.withdraw(call, no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:
-        """Cancel the attempts in flight and end the call with the outcome `no`, because of the deadline or the end of
-        the process (`because` says which); an answer that is held is delivered, since it is better than none.
+        """Cancel the attempts in flight and end the call with the outcome `no`. An answer that is held is delivered,
+        since it is better than none. `because`: the reason for people, such as the deadline or the end of the process.
         """
         actions = call.cancel_all_but(0, now, no.value)
         if call.failure is not None and call.failure.status is None:

@@ -1,19 +1,19 @@
 """The state of hedging in a scope: how long its successes took, and how many of its calls may be hedged.
 
-Law: every result is a function of the last WINDOW seconds. The percentile p of n times is the one in place ceil(p · n /
-100) of them in order (the nearest rank, Hyndman and Fan's definition 1), so it is a time that was measured; fewer than
-FEWEST times have none. A hedge may be sent if the hedges of the window, with this one, are at most `share` times the
-calls that began in it.
+Law: every result is a function of the last WINDOW seconds. The percentile p of n times is the time in place ceil(p · n
+/ 100) of them in order (the nearest rank, Hyndman and Fan's definition 1), so it is a time that was measured; fewer
+than FEWEST times have no percentile. A hedge may be sent if the hedges of the window, with this one, are at most
+`share` times the calls that began in the window.
 
-If the bound leaves no room for a hedge, the call's timer does not ask for one again: Finagle's backup requests, whose
-percentile and bound on extra load these are, ask once, and a timer of a few milliseconds would ask hundreds of times a
-second. Source: Finagle, `BackupRequestFilter`.
+If the bound leaves no room for a hedge, the call's timer does not ask for the hedge again. Finagle's backup requests,
+from which the percentile and the bound on extra load are taken, ask once too; a timer of a few milliseconds would ask
+hundreds of times a second. Source: Finagle, `BackupRequestFilter`.
 
 Theory. The percentile is of the time that a hedge would have waited for: from the sending of the oldest attempt that
 had not ended when the success came. If the first attempt succeeds, this is how long its answer took. If a hedge
 succeeds first, it is a time within which the first attempt was not answered. To measure how long the hedge's own answer
 took would be wrong: no slow answer would ever be measured, so the percentile would become ever shorter, and hedges ever
-more.
+more frequent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def allows(hedges: int, share: float, calls: int) -> bool:
 
 class Hedges:
     """The hedges that were sent in one scope, its calls, and the times (seconds) that its successes took. Only policies
-    with `extra` use it.
+    with `extra` (the bound on hedges) or a percentile as delay use it.
     """
 
     __slots__ = ("_begun", "_in_order", "_sent", "_times")
@@ -79,15 +79,17 @@ class Hedges:
         return None if count < FEWEST else self._in_order[rank(percent, count)]
 
     def take(self, share: float, now: float) -> float | None:
-        """Count one hedge, if the hedges stay within the share `share` of the calls. Returns the instant at which the
-        hedge counts, None if there is no room for it.
+        """Count one hedge, if the hedges then are at most `share` (0 to 1) of the calls. Returns the time at which the
+        hedge counts; None if there is no room for it.
         """
         if not allows(self._sent.count(now) + 1, share, self._begun.count(now)):
             return None
         return self._sent.add(now)
 
     def give_back(self, taken_at: float) -> None:
-        """Undo a hedge that was not sent; it counted at `taken_at`, as `take` returned it."""
+        """Undo the count of a hedge that was not sent. `taken_at`: the time at which it counted, as `take` returned
+        it.
+        """
         self._sent.remove(taken_at)
 
     def counts(self, now: float) -> tuple[int, int]:

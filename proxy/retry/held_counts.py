@@ -1,4 +1,6 @@
-"""Counts of calls and attempts while an upstream names delays: they show what holding calls for these gives."""
+"""Counts of calls and attempts while an upstream names delays. They show how many calls are served when calls are held
+for these delays.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ _MEASURED_OVER = 20.0
 
 
 class HeldCounts:
-    """Counts of a lane while delays hold its calls, in which events count less the longer ago they were: the calls that
-    `came`, and the attempts that were `served` and that were `refused`.
+    """Counts of a lane (the queue of a group of callers) while delays hold its calls. Events count for less the longer
+    ago they were. `came`: the calls that came. `served` and `refused`: the attempts that were served and refused.
     """
 
     __slots__ = ("_at", "_since", "came", "refused", "served")
@@ -29,37 +31,37 @@ class HeldCounts:
         self._at = now
 
     def call_came(self, now: float) -> None:
-        """Count a call that comes."""
+        """Count a call that has come."""
         self._since = min(self._since, now)
         self.fade(now)
         self.came += 1
 
     def skip(self, now: float) -> None:
-        """Leave out the time since the counts were last changed."""
+        """Leave the time since the counts were last changed out of the measured time."""
         self._since += now - self._at
         self._at = now
 
     @property
     def gives(self) -> float:
-        """The share of the calls that came lately which were served: what holding gives."""
+        """The share (0 to 1) of the latest calls that were served: what holding calls gives."""
         return min(1.0, self.served / max(1.0, self.came))
 
     @property
     def chance(self) -> float:
-        """The share of the attempts that was served."""
+        """The share (0 to 1) of the latest attempts that were served."""
         return self.served / max(1.0, self.served + self.refused)
 
     @property
     def rate(self) -> float:
-        """The number of calls that come a second."""
+        """The number of calls that come in a second."""
         return self.came / self._over
 
     @property
     def served_rate(self) -> float:
-        """The attempts that the upstream served a second, in the latest seconds."""
+        """The number of attempts that the upstream served in a second, lately."""
         return self.served / self._over
 
     @property
     def _over(self) -> float:
-        """The seconds over which is counted."""
+        """The length of the measured time, in seconds."""
         return max(1.0, _MEASURED_OVER * (1.0 - math.exp((self._since - self._at) / _MEASURED_OVER)))

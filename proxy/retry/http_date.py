@@ -39,8 +39,8 @@ def http_date(wall: float) -> str:
 
 
 def read_http_date(text: str, wall: float) -> float | None:
-    """Seconds since the epoch, or None if the text is no HTTP date. `wall`, the time now, gives two-digit years their
-    century.
+    """The time that the text names, in seconds since the epoch; None if the text is no HTTP date. `wall`: the present
+    time, in seconds since the epoch, from which a two-digit year gets its century.
     """
     match = next(filter(None, (form.fullmatch(text) for form in _FORMS)), None)
     if match is None:
@@ -64,8 +64,9 @@ def _seconds(year: int, month: int, day: int, seconds: int) -> float | None:
 
 
 def _nearest_century(year: int, month: int, day: int, seconds: int, wall: float) -> float | None:
-    """The seconds since the epoch for a date whose `year` has two digits: in the latest year with these last two digits
-    that is at most 50 years after the time `wall`. None if there is no such date.
+    """The seconds since the epoch for a date whose `year` has two digits. The year is the latest with these last two
+    digits for which the date is at most 50 years after the time `wall`. None if there is no such date. `seconds`: the
+    time of day.
     """
     try:
         this_year = date.fromordinal(_EPOCH + int(wall // 86400)).year

@@ -1,17 +1,17 @@
-"""The removal of idle scopes: a host, or a tenant, to which no call has come for an hour, if a new scope in its place
-would behave the same.
+"""The removal of idle scopes: a scope (a host, or a tenant) is removed if no call has come to it for an hour, and if a
+new scope in its place would behave the same.
 
-Law: no state that matters is forgotten. A scope is a candidate if no call came to it for IDLE seconds and no call holds
-its state. Of its shared objects only those are removed that equal new ones: a bucket or a rate at its initial level, a
-governor that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, and places
-without an attempt. A quota that only successes refill is therefore kept while its level is not the initial one, whether
-below or above it, for however long no call comes. Such a bucket is examined again in each round.
+Law: no state that matters is forgotten. A scope is a candidate if no call came to it for IDLE seconds and no call still
+uses its state. Of its shared objects only those are removed that equal new ones: a bucket or a rate at its initial
+level, a governor that holds no call, a limiter that does not limit, hedges and seen keys whose window has passed, and
+places without an attempt. So a quota that only successes refill is kept as long as its level is below or above the
+initial one, however long no call comes. Such a bucket is examined again in each round.
 
 Theory. A call sets a mark in its scope's state, and records no time. A sweep looks at AT_ONCE scopes, continuing where
-the one before ended, and counts each scope that it finds marked as used at the time of the sweep. So a scope is removed
-between one and two rounds after its hour. A process that only observes has no states of calls: there, a scope counts as
-used at the last report of another process that uses it (`Registry.mirror`, `Factory.announce`), and is removed after
-twice the time.
+the last sweep ended, and counts each marked scope as used at the time of the sweep. So a scope is removed between one
+and two rounds after its hour. A process that only observes has no states of calls. There, a scope counts as used at the
+last report of another process that uses it (`Registry.mirror`, `Factory.announce`), and is removed after twice the
+time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _EPSILON = 1e-9
 
 
 class IdleScopes:
-    """Forgets the states of scopes that a registry keeps and no call has used for an hour. `only_looks`: this process
-    makes no calls from the registry, and only observes those of other processes.
+    """The remover of the states of scopes that a registry keeps and that no call has used for an hour. `only_looks`:
+    this process makes no calls from the registry, and only observes those of other processes.
     """
 
     def __init__(self, registry: Registry, *, only_looks: bool = False) -> None:
@@ -53,7 +53,7 @@ class IdleScopes:
         self._reported: dict[tuple[str, str], float] = {}
 
     def sweep(self, now: float) -> bool:
-        """Examine the next scopes of the present round. Returns whether the round has any left."""
+        """Examine the next scopes of the present round. Returns whether any are left in the round."""
         self._now = now
         for _ in range(AT_ONCE):
             if next(self._work, self) is self:
@@ -113,7 +113,7 @@ class IdleScopes:
             self._reported.pop(key, None)
 
     def _is_forgotten(self, key: tuple[Any, ...]) -> bool:
-        """Whether this key belongs to a scope whose states are forgotten; a key without a scope never does."""
+        """Whether this key belongs to a scope whose states are forgotten; never true of a key that has no scope."""
         if len(key) < 3 or not key[2]:
             return False
         value = str(key[2]).partition(" ")[0]  # a space and a credential's digest may follow the value

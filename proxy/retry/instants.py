@@ -1,4 +1,4 @@
-"""Constants of time on the driver's clock, which all parts of a call compare instants with."""
+"""Constants for comparing times on the driver's clock."""
 
 from __future__ import annotations
 

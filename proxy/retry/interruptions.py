@@ -1,7 +1,8 @@
-"""The events that end a call, or its attempts, whatever an upstream does: the app leaves, the process ends, the
+"""The events that end a call or its attempts, whatever an upstream does: the app leaves, the process ends, the
 destination is not allowed, no connection can be opened, or the request's body outgrows its buffer.
 
-Each function is the part of the event of the same name of `proxy.retry.machine.Call` that changes the call's state.
+Each function belongs to the method of the same name of `proxy.retry.machine.Call`, and is the part of it that changes
+the call's state. All return the actions for the driver.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _SUCCESS = Outcome.SUCCESS
 
 
 def replay_lost(call: CallState, flow: SequentialFlow, now: float, furthest: int) -> Actions:
-    """Commit the call, and let only one attempt in flight go on: `furthest`, or the oldest if that one is not in
-    flight. All go on if they all read the body as it comes.
+    """Commit the call (no further attempt is possible), because its request's body has outgrown the buffer. Only one
+    attempt in flight goes on: `furthest`, which has read most of the body, or the oldest if that one is not in flight.
+    If all attempts read the body as it comes, nothing changes.
     """
     state = call.state
     if call.committed or isinstance(state, Delivering | Done) or flow.shares_body(call):
@@ -35,7 +37,7 @@ def replay_lost(call: CallState, flow: SequentialFlow, now: float, furthest: int
 
 
 def app_gone(call: CallState, now: float) -> Actions:
-    """End the call: send nothing more, and give unused payments back."""
+    """End the call, because the app has left: send nothing more, and give unused payments back."""
     state, gone = call.state, Outcome.CLIENT_GONE
     if type(state) is Done:
         return ()
@@ -53,8 +55,8 @@ def app_gone(call: CallState, now: float) -> Actions:
 
 
 def cut(call: CallState, flow: SequentialFlow, now: float) -> Actions:
-    """End the call: break off the answer that is being delivered; else deliver the answer that is held or, if there is
-    none, the proxy's own.
+    """End the call, because the process ends. Break off the answer that is being delivered; if there is none, deliver
+    the answer that is held or, if there is none either, the proxy's own.
     """
     state = call.state
     if type(state) is Delivering:
@@ -65,7 +67,9 @@ def cut(call: CallState, flow: SequentialFlow, now: float) -> Actions:
 
 
 def denied(call: CallState, attempt: int, detail: str, now: float) -> Actions:
-    """End the call, because this attempt was not allowed, for the reason `detail`, and take back that it was made."""
+    """End the call, because the destination of this attempt is not allowed; the attempt does not count as made.
+    `detail`: the reason, for people.
+    """
     flight = call.in_flight(attempt)
     if flight is None or flight.reply is not None:
         return ()
@@ -81,8 +85,8 @@ def denied(call: CallState, attempt: int, detail: str, now: float) -> Actions:
 
 
 def no_room(call: CallState, flow: SequentialFlow, attempt: int, detail: str, now: float) -> Actions:
-    """Take back that this attempt was made, since no connection could be opened, for the reason `detail`; end the call
-    if no other attempt is in flight.
+    """Take back this attempt, since no connection could be opened for it; it does not count as made. End the call if no
+    other attempt is in flight. `detail`: the reason, for people.
     """
     if not take_back(call, attempt, detail, now) or call.flies():
         return ()
@@ -94,8 +98,8 @@ def no_room(call: CallState, flow: SequentialFlow, attempt: int, detail: str, no
 def break_delivery(
     call: CallState, state: Delivering, no: Outcome, now: float, why: str = "", fault: Fault | None = None
 ) -> Actions:
-    """End the call, whose answer has broken off on its way to the app. `state`: the delivery; `no`: the call's
-    outcome; `why`: the reason, for people; `fault`: how the attempt ended.
+    """End the call, because its answer has broken off on its way to the app. `state`: the delivery. `no`: the call's
+    outcome. `why`: the reason, for people. `fault`: how the attempt ended.
     """
     flight = call.delivered
     if state.outcome is _SUCCESS and flight is not None:  # another answer was recorded when it was judged

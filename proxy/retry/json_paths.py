@@ -1,4 +1,4 @@
-"""Values in a JSON document: a decoder, and the values by their paths, in which "*" stands for each item of a list, and
+"""Values in a JSON document: a decoder, and a search by paths. In a path, "*" stands for each item of a list, and
 "*[type=a]" for each item that is an object whose member `type` is the string `a`.
 """
 
@@ -30,5 +30,7 @@ def values_at(document: Any, path: JsonPath) -> Iterator[Any]:
 
 
 def whole_number(value: Any) -> int | None:
-    """The value if it is a whole number that is not negative, else None; True and False are no numbers in JSON."""
+    """The value if it is a whole number that is not negative, otherwise None; True and False are not numbers in
+    JSON.
+    """
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,4 +1,4 @@
-"""The text of a JSON document: reading it, and the search for what it can't have, before it is read."""
+"""The text of a JSON document: how it is read, and how it is found out beforehand that it lacks a value."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NOT_JSON: Final = object()
 
 
 def read_json(text: bytes) -> object:
-    """The document that a JSON text in any encoding of JSON writes, in which numbers are texts as they were written;
-    NOT_JSON if it is not such a text, or is nested too deeply to be read.
+    """The document that a JSON text, in any of JSON's encodings, contains. Its numbers are strings, as they were
+    written. NOT_JSON if the text is not JSON, or is nested too deeply to be read.
     """
     try:
         found: object = AS_WRITTEN.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
@@ -27,9 +27,9 @@ def read_json(text: bytes) -> object:
 
 
 def lacks(text: bytes, path: tuple[str, ...]) -> bool:
-    """Whether a JSON text certainly has no value at this path, because one of the path's keys is nowhere in it. Keys
-    that may be the number of a list's element are not looked for, and nothing is certain of a text in which a
-    character may be written in another way: by an escape, or in another encoding than UTF-8.
+    """Whether a JSON text certainly has no value at this path, because one of the path's keys does not occur in it.
+    Keys that may be an index into a list are not looked for. False if the text has escapes or is not in UTF-8, since a
+    key may then be written in another way.
     """
     for name in _quoted(path):
         if text.find(name) < 0:
@@ -39,12 +39,12 @@ def lacks(text: bytes, path: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _quoted(path: tuple[str, ...]) -> tuple[bytes, ...]:
-    """The keys of a path as a JSON text in UTF-8 writes them, without those that may be the number of an element."""
+    """The keys of a path as a JSON text in UTF-8 writes them, without those that may be an index into a list."""
     return tuple(b'"%s"' % key.encode("utf-8", "surrogatepass") for key in path if not key.isdecimal())
 
 
 def may_be_whole_json(reply: Reply) -> bool:
-    """Whether a success's body may be JSON that is complete within the bytes that are peeked at."""
+    """Whether a success's body may be JSON that is complete within the DECODED bytes that may be looked at."""
     media = media_type(reply)
     if media and media not in ("application/json", "text/json") and not media.endswith("+json"):
         return False

@@ -1,11 +1,12 @@
-"""Credentials whose values stand in files, and change there while calls run (contract, section 16, "Key files").
+"""Credentials whose values are in files, and change there while calls run (contract, section 16, "Key files").
 
-A file that has changed is read when the configuration is next looked at for changes. A 401 may come sooner: then the
-file is read at once, but at most once a second, and if its value is not the one that the attempt carried, the attempt
-is made once more with the new value.
+A file that has changed is read when the configuration is next checked for changes. If a 401 comes sooner, the file is
+read at once, but at most once a second. If its value is not the one that the attempt carried, the attempt is made once
+more with the new value.
 
-Law: a call makes such an attempt once, and only if the 401 was the first answer to the call, and no attempt of it may
-have been carried out. A credential whose file has a new value is not set aside for the 401 that its old value got.
+Law: a call makes such an attempt only once, and only if the 401 was the first answer to the call, and no attempt of the
+call may have been carried out. A credential whose file has a new value is not put aside because of a 401 to its old
+value.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ RENEWED = "key renewed"
 
 
 def read_again(call: CallState, flight: Flight, now: float) -> None:
-    """Read the file of the credential that the attempt `flight` carried once more, because the upstream answered 401,
-    and use its content for further attempts. Does nothing if the file was read within the last second or can't be read.
+    """Because the upstream answered 401, read the file again that has the credential of the attempt `flight`, and use
+    its content for further attempts. Nothing is done if the file was read within the last second, or can't be read.
     """
     keys, definition = call.next_attempt.keys, _carried(call)
     if keys is None or definition is None or flight.key is None:
@@ -35,8 +36,9 @@ def read_again(call: CallState, flight: Flight, now: float) -> None:
 
 
 def _carried(call: CallState) -> Credentials | None:
-    """The definition from which the call's attempts carry their credential: that of its own policy. The state that
-    calls share may have an equal one, of the configuration before a reload which changed nothing about this policy.
+    """The definition of the credentials from which the call's attempts carry one: the definition in the call's own
+    policy. The state that calls share may have another object that equals it, from the configuration before a reload
+    which changed nothing about this policy.
     """
     keys, own = call.next_attempt.keys, call.policy.credentials
     if keys is None or own == keys.ring.definition:
@@ -45,8 +47,8 @@ def _carried(call: CallState) -> Credentials | None:
 
 
 def is_outdated(call: CallState, flight: Flight) -> bool:
-    """Whether the attempt carried an earlier value of its credential: the credential's file was found to have a new one
-    since the attempt was sent.
+    """Whether the attempt carried an old value of its credential: the credential's file turned out to have a new value
+    after the attempt was sent.
     """
     definition = _carried(call)
     if definition is None or flight.key is None or not definition.files:
@@ -56,8 +58,8 @@ def is_outdated(call: CallState, flight: Flight) -> bool:
 
 
 def goes_with_new_value(call: CallState, failure: Failure, flight: Flight, *, disabled: bool) -> bool:
-    """Whether an attempt that was answered 401 is made once more, with the new value of its credential. `disabled`:
-    retries are ruled out by the policy's mode or by the request.
+    """Whether an attempt that was answered 401 is made once more, with the new value of its credential. `disabled`: the
+    policy's mode or the request rules retries out.
     """
     if failure.status != 401 or disabled or call.committed or not is_outdated(call, flight):
         return False

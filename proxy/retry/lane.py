@@ -1,20 +1,22 @@
-"""A lane: the calls to one endpoint, or those of them that share a credential or a route; which of them may be sent
-now, and which wait.
+"""A lane: the queue of the calls to one endpoint, or of those of them that share a credential or a route. It decides
+which of them may be sent now, and which wait (`proxy.retry.governor` keeps the lanes).
 
-A lane is kept for each endpoint, and for those of its callers that share a credential or a route
-(`proxy.retry.governor`). Three things hold calls, and one queue serves them all (contract, sections 5 and 14):
+Three things hold calls, and one queue serves all three (contract, sections 5 and 14):
 
 - a cooldown: the upstream named a delay, and nothing is sent before it is over;
+
 - a limit on the attempts under way (`proxy.retry.limit`), while attempts end for want of capacity, or held calls
-  return;
+return;
+
 - an outage (`proxy.retry.outage`): attempts end without an answer, so one probe at a time is sent.
 
-Law: a place is in use or free, and is free again when the head of its attempt's answer has come, when the attempt has
-ended, or `place_seconds` after the place was taken. Every held call has an alarm: the first in the queue for the next
-moment at which it may be sent; each other call is retimed when it moves up. No call is overtaken.
+A place is one of the attempts that the limit allows to be under way. Law: a place is in use or free. It becomes free
+when the head of its attempt's answer has come, when the attempt has ended, or `place_seconds` after the place was
+taken. Every held call has an alarm: the first call in the queue has it set to the next moment at which it may be sent,
+and any other call is given a new time when it moves up. No call is overtaken.
 
-A call whose turn has come, and which another gate then holds (the operator's rate), steps aside: it keeps its turn, and
-has no place (`proxy.retry.due_calls`).
+A call whose turn has come may then be held by another gate (the operator's rate). Such a call steps aside: it keeps its
+turn, but has no place (`proxy.retry.due_calls`).
 """
 
 from __future__ import annotations
@@ -46,11 +48,12 @@ class Lane:
     """The calls to one endpoint, or those of them that share a credential or a route, and what holds them. Times are
     seconds on the callers' clock.
 
-    `delay`: the seconds that the upstream asked callers to wait, in an answer with `status` that came at `begun`;
-    `until`: when that delay is over. `traffic`: the count of the endpoint's attempts. `queue`: the held calls. `lasts`:
-    the limit may stay in force while no call waits (`concurrency: auto`). `places`: who is counted under the limit.
-    `due`: the calls whose turn has come, and which are not sent yet. `fleet`: this process's part of what machines
-    share of the lane.
+    `delay`: the seconds that the upstream asked callers to wait; `status` is the status of the answer that asked, and
+    `begun` the time at which it came. `until`: the time at which that delay is over. `traffic`: the count of the
+    endpoint's attempts. `limit` and `outage`: the lane's own. `queue`: the held calls. `lasts`: the limit may stay in
+    force while no call waits (`concurrency: auto`). `places`: the calls and attempts that count under the limit. `due`:
+    the calls whose turn has come, and which are not sent yet. `fleet`: this process's part of what machines share of
+    the lane.
     """
 
     #: Whether it is the lane of all workers, rather than of this process alone.
@@ -83,9 +86,10 @@ class Lane:
     # -- what holds calls -------------------------------------------------------------------------------------------
 
     def start(self, delay: float, status: int, sent: float, now: float) -> bool:
-        """Note that the upstream named a delay (seconds) in an answer with this status to an attempt sent at `sent`.
+        """Note that the upstream named a delay (seconds). `status`: the status of the answer that named it. `sent`: the
+        time at which the answered attempt was sent.
 
-        Returns whether the answer begins a cooldown of its own, rather than being one more answer to attempts that were
+        Returns whether the answer begins a cooldown of its own. If not, it is one more answer to attempts that were
         sent before the cooldown in force.
         """
         if delay <= 0 or self.limit.delays_by_chance(now):
@@ -128,33 +132,35 @@ class Lane:
         return True
 
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
-        """Note a delay (seconds) that an answer with this status asked of callers on another machine. After the delay,
-        that machine sends the first call; this process sends none until the fleet gives it a share of the places.
+        """Note a delay (seconds) that an answer with this status named on another machine. After the delay, that
+        machine sends the first call; this process sends none until the fleet gives it a share of the places.
         """
         if self.start(delay, status, now, now) and self.fleet.share < _NEVER:
             self.fleet.share = 0.0
 
     def change(self, operation: Callable[[], None], now: float) -> None:
-        """Carry out an operation on the lane, as one where processes share the lane: here, call `operation`."""
+        """Carry out an operation on the lane by calling `operation`. Where processes share the lane, an override makes
+        it one change for all of them.
+        """
         operation()
 
     def count_before(self) -> None:
-        """Count the attempts that were under way when the limit began, which another process found: they hold no place
-        under it.
+        """Count the attempts that were under way when the limit began, because another process began it: these attempts
+        hold no place under the limit.
         """
         self.places.limit_began(self.traffic.flying)
 
     @property
     def outlasts(self) -> bool:
-        """Whether the limit stays in force while no call waits; False for a limit that the fleet shares after a
-        cooldown, which only lets held calls return.
+        """Whether the limit stays in force while no call waits. False for a limit that the fleet shares after a
+        cooldown, since it only lets held calls return.
         """
         return self.lasts and not (self.limit.returns and self.fleet.share < _NEVER)
 
     def claim(self, waiter: Waiter, due: float) -> bool:
-        """Reserve the first place for the call whose answer began the cooldown, and whose retry is due at `due`
-        (seconds). Returns whether the call got it: only if its retry is due before the cooldown's delay is over, and no
-        other call has the place.
+        """Reserve the first place for the call whose answer began the cooldown. `due`: the time (seconds) at which its
+        retry is due. Returns whether the call got the place: only if its retry is due before the cooldown's delay is
+        over, and no other call has the place.
         """
         if self._starter.waiter is None and due <= self.until:
             self._starter.claim(waiter)
@@ -163,7 +169,7 @@ class Lane:
         return waiter is self._starter.waiter
 
     def begin_limit(self, flying: int, now: float) -> None:
-        """Begin a limit, which attempts that were refused have shown to be needed, while `flying` attempts are under
+        """Begin a limit, because refused attempts have shown that one is needed. `flying`: how many attempts are under
         way.
         """
         if self.limit.is_on:
@@ -174,9 +180,9 @@ class Lane:
             self.fleet.link.limit_began(now)
 
     def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> None:
-        """Note that an attempt sent at `sent` was refused for want of capacity under the limit, while `flying` attempts
-        were under way. `quick`: an answer refused it, which comes sooner than one to a request that is served;
-        `silent`: no answer came.
+        """Note that an attempt was refused for want of capacity under the limit. `sent`: the time at which it was sent.
+        `flying`: how many attempts were under way. `quick`: an answer refused it, sooner than a request that is served
+        is answered. `silent`: no answer came.
         """
         limit = self.limit
         most = limit.most
@@ -189,15 +195,15 @@ class Lane:
             self.fleet.link.limit_cut(limit.most / most, sent, now)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
-        """Note that an attempt sent at `sent` was refused by an answer that names a delay. `quick`: the answer came
-        sooner than one to a request that is served.
+        """Note that an attempt was refused by an answer that names a delay. `sent`: the time at which the attempt was
+        sent. `quick`: the answer came sooner than a request that is served is answered.
         """
         self.limit.asked_to_wait(sent, now, quick=quick)
 
     def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
-        """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
-        is the second attempt of its call that could not connect; `of_path`: how many attempts in a row, up to this one,
-        ended without an answer on this attempt's path. Returns whether an outage begins.
+        """Note that an attempt ended without an answer. Returns whether an outage begins. `share`: the usual share (0
+        to 1) of such attempts. `again`: this is the second attempt of its call that could not connect. `of_path`: how
+        many attempts in a row on this attempt's path ended without an answer, including this one.
         """
         began = self.outage.lost(now, share, again, of_path)
         if began and self.fleet.link is not None:
@@ -205,22 +211,23 @@ class Lane:
         return began
 
     def begin_outage(self, now: float, since: float, row: int, answered_at: float) -> None:
-        """Begin an outage, if there is none: `row` attempts in a row have ended without an answer since the time
-        `since`, and the last answer came at `answered_at`.
+        """Begin an outage, if there is none. `since`: the time since which attempts end without an answer. `row`: how
+        many in a row have ended so. `answered_at`: the time of the last answer.
         """
         if not self.outage.is_on:
             self.outage.begin(now, since, row, answered_at)
 
     def end_outage(self, now: float) -> None:
-        """End the outage though no answer came, because the outage of another lane covers its calls too. The held calls
-        ask again.
+        """End the outage although no answer came, because the outage of another lane covers its calls too. The held
+        calls ask again.
         """
         self.outage.forget()
         retime_all(self.queue, now)
 
     def time_probe(self, now: float, other: Lane, out: int = 0) -> None:
-        """Time the outage's next probe by another endpoint (`other`: its lane): at another time than that of the
-        other's outage, or soon if the other has answered. `out`: how many endpoints are out.
+        """Choose the time of the outage's next probe by the state of another endpoint, whose lane is `other`. If that
+        endpoint is out too, its probes and these are kept apart; if it has answered, the probe is sent soon. `out`: how
+        many endpoints are out.
         """
         if other.outage.is_on:
             self.outage.keep_apart(other.outage, out)
@@ -236,13 +243,13 @@ class Lane:
         return True
 
     def late_wait(self, now: float, hold: float, *, retries: bool) -> float | None:
-        """The seconds that a call may wait if it comes when the outage has lasted for more than `hold` seconds, the
-        longest that a call is held; None if the outage is younger. `retries`: the call has made an attempt.
+        """The seconds that a call may wait which comes when the outage has lasted for more than `hold` seconds, the
+        longest that a call is held. None if the outage is younger. `retries`: the call has made an attempt.
         """
         return self.outage.late_wait(now, hold, is_first=not self.queue, retries=retries)
 
     def answered(self, now: float) -> bool:
-        """Note that an attempt was answered. Returns whether that ends an outage: the held calls are then sent slowly,
+        """Note that an attempt was answered. Returns whether this ends an outage; the held calls are then sent slowly,
         under a limit.
         """
         if not self.outage.answered(now):
@@ -258,14 +265,14 @@ class Lane:
     # -- callers ----------------------------------------------------------------------------------------------------
 
     def is_over(self, now: float) -> bool:
-        """Whether nothing holds calls: no call waits, and none that came now would."""
+        """Whether nothing holds calls: no call waits, and a call that came now would not have to."""
         if now < self.until or self.queue or self.fleet.elsewhere or self.outage.since < _NEVER:
             return False
         return self.limit.most == _NEVER or not self.outlasts
 
     def holds(self, now: float) -> str:
-        """The reason for which calls are held now: "outage", "cooldown" (up to the end of its slow start), "limit"; ""
-        if none are held.
+        """The reason for which calls are held now: "outage", "cooldown" (which includes the slow start after it), or
+        "limit"; "" if none are held.
         """
         if self.outage.is_on:
             if self.outage.is_known(now):
@@ -281,14 +288,14 @@ class Lane:
 
     def passes(self, now: float) -> bool:
         """Whether one more attempt could be sent at once: no call waits in the queue, no delay, pace or outage is in
-        force, and a place is free. The answer is of use only while the lane holds calls (`holds`).
+        force, and a place is free. The result has a meaning only while the lane holds calls (`holds`).
         """
         return not self.queue and _has_place_now(self, now)
 
     def ask(self, waiter: Waiter, now: float, retries: bool = False) -> float:
-        """Return `now` if the call may be sent; else the latest time at which it asks again, infinity if its alarm will
-        be moved when its turn comes. `retries`: the call has made an attempt; an outage does not delay it if no other
-        call is held.
+        """Return `now` if the call may be sent. If not, return the time at which it asks again at the latest, or
+        infinity if its alarm will be moved when its turn comes. `retries`: the call has made an attempt; an outage does
+        not delay such a call if no other call is held.
         """
         if waiter in self.due.admitted:
             return now
@@ -335,9 +342,9 @@ class Lane:
         self.release(now)
 
     def _takes_turn(self, waiter: Waiter, now: float) -> bool:
-        """Whether this call, which stepped aside, gets a place now. If it gets none, all calls that stepped aside and
-        have no place return to the head of the queue. The other ones among them ask again, so that they leave the queue
-        of the gate that held them.
+        """Whether this call, which stepped aside, gets a place now. If not, all calls that stepped aside and have no
+        place return to the head of the queue. The others among them ask again, so that they leave the queue of the gate
+        that held them.
         """
         if _has_place_now(self, now):
             self.due.admitted[waiter] = None
@@ -351,15 +358,15 @@ class Lane:
         return False
 
     def has(self, waiter: Waiter) -> bool:
-        """Whether the waiter is in the queue, has a place, or has stepped aside."""
+        """Whether the waiting call is in the queue, has a place, or has stepped aside."""
         return waiter in self.queue or waiter in self.places.taken or waiter in self.due
 
     def put_first(self, waiter: Waiter, now: float) -> None:
-        """Put a call at the head of the queue, because its attempt was a probe, and may be sent again."""
+        """Put a call at the head of the queue, because its attempt was an outage's probe, and may be sent again."""
         self.queue.put_first((waiter,), now)
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
-        """Note that the waiter's attempt is being sent. Returns whether it has a place."""
+        """Note that the waiting call's attempt is being sent. Returns whether the attempt has a place."""
         if self.outage.probe is waiter:
             self.outage.probes(attempt)
         if self._starter.waiter is waiter:  # it was due at the very end of the delay, so that nothing held it
@@ -376,9 +383,9 @@ class Lane:
     def landed(
         self, attempt: object, sent: float, now: float, well: bool, ratio: float = 0.0, usual: float = 0.0
     ) -> None:
-        """Note that the head of the answer to an attempt, sent at `sent`, has come, or that the attempt has ended.
-        `well`: its answer is no failure of the upstream's, and took `ratio` times the `usual` time (seconds; 0 if none
-        is known).
+        """Note that the head of the answer to an attempt has come, or that the attempt has ended. `sent`: the time at
+        which the attempt was sent. `well`: its answer is no failure of the upstream's. `usual`: the usual time of such
+        an answer in seconds, 0 if none is known. `ratio`: how many times the usual time the answer took.
 
         An attempt that was sent before the cooldown in force began does not make the limit grow, because its answer
         says nothing about the upstream since then.
@@ -403,8 +410,8 @@ class Lane:
             self.release(now)
 
     def free_place(self, attempt: object, sent: float, now: float) -> None:
-        """Free the place of an attempt, which was sent at `sent`; if it was the probe of an outage, note that the probe
-        has ended.
+        """Free the place of an attempt, which was sent at the time `sent`. If it was the probe of an outage, note that
+        the probe has ended.
         """
         if attempt is self.outage.probe:
             self.outage.probe_ended(now, lost=False)
@@ -414,7 +421,9 @@ class Lane:
             self.places.free_before()
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiter, which sends nothing, and free its place in the queue or among the attempts."""
+        """Remove the waiting call, which sends nothing any more, and free its place in the queue or among the
+        attempts.
+        """
         if waiter is self._starter.waiter:
             self._starter.waiter = None
         if waiter is self.outage.probe:
@@ -425,12 +434,13 @@ class Lane:
         self.release(now)
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until the waiter is sent, if calls are held for at most `hold` seconds; 0 during
-        an outage, whose end can't be known, and at first while all attempts are refused.
+        """An estimate of the seconds until the waiting call is sent; 0 during an outage, whose end can't be known.
+        While all attempts are refused, only the delay counts at first, and after 20 seconds twice the time that this
+        has lasted. `hold`: the most seconds that calls are held.
 
-        The first in the queue is sent when the delay is over, each other one later, at the pace that the limit allows.
-        If the upstream has served no call for 20 seconds or more, the last of them before the cooldown in force began,
-        the others are expected to wait for at least as long again.
+        The first call in the queue is sent when the delay is over, and each other one later, at the pace that the limit
+        allows. If no call has been served for 20 seconds or more, and none since the cooldown in force began, the wait
+        of all but the first is taken to be at least as long again.
         """
         if self.outage.is_on:
             return 0.0  # its end can't be known
@@ -467,7 +477,7 @@ class Lane:
 
     def release(self, now: float, asking: Waiter | None = None) -> None:
         """Give the free places to the first calls in the queue, and set the alarm of the call that is then first.
-        `asking`: the waiter that is asking, whose alarm needs no setting.
+        `asking`: the call that is just asking, whose alarm need not be set.
         """
         if now >= self.until and self.queue:
             by_chance = self.limit.evidence.by_chance
@@ -502,8 +512,8 @@ class Lane:
             limit.pace.sent(now, len(self.queue))
 
     def _probe(self, now: float, asking: Waiter | None) -> None:
-        """Send the first call in the queue as a probe, if one is due. `asking`: the waiter that is asking, whose alarm
-        needs no setting.
+        """Send the first call in the queue as a probe, if one is due. `asking`: the call that is just asking, whose
+        alarm need not be set.
         """
         outage = self.outage
         if self.fleet.may_probe and outage.is_due(now):
@@ -519,8 +529,8 @@ class Lane:
             waiter.retime(now)
 
     def _end_limit(self, now: float) -> None:
-        """End the limit if it is not needed any more: nothing waits, here or on other machines, and less than half of
-        it is used.
+        """End the limit if it is not needed any more: no call waits, here or on other machines, and less than half of
+        the limit is used.
         """
         limit = self.limit
         if limit.most == _NEVER or now < self.until or self.outage.is_on:
@@ -531,8 +541,8 @@ class Lane:
             self.end_limit(now)
 
     def end_limit(self, now: float, pace: float = 0.0) -> None:
-        """End the limit. The calls that it holds are sent: all at once if machines share the limit, else spread over a
-        few seconds, or at this `pace`, if there is one (sendings a second).
+        """End the limit. The calls that it holds are sent: all at once if machines share the limit; otherwise spread
+        over a few seconds, or at the pace `pace` (sendings a second) if that is not 0.
         """
         self.limit.end(now)
         self.delay, self.places.before = 0.0, 0
@@ -569,19 +579,23 @@ class Lane:
 
 
 def _has_place_now(lane: Lane, now: float) -> bool:
-    """Whether this lane may give a place to a call now: no delay, pace or outage holds the call, and one is free."""
+    """Whether this lane may give a place to a call now: no delay, pace or outage holds the call, and a place is
+    free.
+    """
     is_due = now >= lane.until and now >= lane.limit.pace.next_at
     return is_due and not lane.outage.is_on and lane.free(now) >= 1
 
 
 def retime_all(calls: Iterable[Waiter], now: float) -> None:
-    """Have each of these calls ask again at once, so that one which would now have to wait for too long is refused."""
+    """Have each of these calls ask again at once, so that a call which would now have to wait for too long is
+    refused.
+    """
     for waiter in list(calls):
         waiter.retime(now)
 
 
 def _wait_behind(left: float, limit: Limit, now: float, share: float, before: int) -> float:
-    """The seconds that a call waits with `before` others before it. `left`: seconds in which no call is sent at all;
-    `share`: how many places of the limit this process may use.
+    """The seconds that a call waits with `before` others before it. `left`: the seconds in which no call is sent at
+    all. `share`: how many places of the limit this process may use.
     """
     return left + limit.wait_for(before, now, share)

@@ -1,4 +1,6 @@
-"""Changes to a lane of this process by what the other machines of its fleet report."""
+"""Changes to a lane (the queue of a group of callers) of this process, because of what the other machines of its fleet
+report.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,16 @@ _NEVER = float("inf")
 
 
 def wanted(lane: Lane) -> int:
-    """The number of the fleet's places that this process could use after a cooldown: those that it has, and one for
-    each call that waits here.
+    """The number of the fleet's places that this process could use in the slow start after a cooldown: the places that
+    it has, and one for each call that waits here.
     """
     return len(lane.places.taken) + len(lane.queue) + bool(lane.due.aside) if lane.limit.returns else 0
 
 
 def allot(lane: Lane, places: float, share: float, threshold: float, elsewhere: bool, now: float) -> None:
-    """Set the number of places of a slow start in the whole fleet, and this process's `share` of them. Up to
-    `threshold` places, the number doubles with each round trip. `elsewhere`: whether another machine holds calls.
+    """Set the places of a slow start, in which calls return after a cooldown. `places`: how many there are in the whole
+    fleet. `share`: how many of them this process may use. `threshold`: the number up to which the places double with
+    each round trip. `elsewhere`: another machine holds calls.
     """
     lane.fleet.elsewhere, lane.fleet.share = elsewhere, share
     limit = lane.limit
@@ -36,9 +39,9 @@ def go_alone(lane: Lane, now: float) -> None:
 def limit_elsewhere(
     lane: Lane, places: float, share: float, threshold: float, busy: bool, holds: bool, now: float
 ) -> None:
-    """Take over the limit that the fleet shares, which began here or on another machine: `places` in the whole fleet,
-    of which this process may use `share`. Up to `threshold` places, the number doubles with each round trip. `busy`:
-    other machines need the limit too; `holds`: they hold calls under it.
+    """Take over the limit that the fleet shares, which began here or on another machine. `places`: how many places it
+    has in the whole fleet. `share`: how many of them this process may use. `threshold`: the number up to which the
+    places double with each round trip. `busy`: other machines need the limit too. `holds`: they hold calls under it.
     """
     limit = lane.limit
     if not limit.is_on:
@@ -56,8 +59,8 @@ def limit_elsewhere(
 
 
 def outage_elsewhere(lane: Lane, since: float, probed_at: float, may_probe: bool, now: float) -> None:
-    """Note an outage of the whole fleet since `since`, whose last probe ended at `probed_at`. `may_probe`: this process
-    sends the probes.
+    """Note an outage of the whole fleet. `since`: the time at which it began. `probed_at`: the time at which its last
+    probe ended. `may_probe`: this process sends the probes.
     """
     lane.fleet.may_probe = may_probe
     lane.outage.goes_on(since, probed_at, now)
@@ -65,8 +68,8 @@ def outage_elsewhere(lane: Lane, since: float, probed_at: float, may_probe: bool
 
 
 def go_alone_in_weather(lane: Lane, now: float) -> None:
-    """Go on with this process's share of the limit, and send probes without asking others, because the process has lost
-    its connection to the fleet.
+    """Go on without the other machines, because the process has lost its connection to the fleet: under this process's
+    share of the limit, and with probes of its own.
     """
     limit, share = lane.limit, lane.fleet.limit_share
     if limit.is_on and not limit.returns and share < _NEVER:

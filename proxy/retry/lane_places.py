@@ -1,4 +1,6 @@
-"""The places of one lane: a call or its attempt has one while a limit counts it, until the head of its answer comes."""
+"""The places of one lane (the queue of a group of callers). A call, and then its attempt, has a place while a limit
+counts it, until the head of its answer comes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ from __future__ import annotations
 class LanePlaces:
     """The places of one lane that are in use. Times are seconds on the callers' clock.
 
-    `taken`: who has a place (a call, then its attempt), and since when, in that order; `before`: the attempts under way
-    that were sent before the limit began, which have no place, and count as if they had.
+    `taken`: the holders of places (a call, then its attempt), each with the time since which it has its place, in the
+    order of these times. `before`: how many attempts under way were sent before the limit began; they have no place,
+    but count as if they had.
     """
 
     __slots__ = ("before", "taken")
@@ -25,7 +28,7 @@ class LanePlaces:
         return len(self.taken) + self.before
 
     def occupy(self, holder: object, now: float) -> None:
-        """Give `holder` a place, from `now` on."""
+        """Give `holder` a place, from the time `now` on."""
         self.vacate(holder)
         self.taken[holder] = now
 
@@ -34,7 +37,7 @@ class LanePlaces:
         self.taken.pop(holder, None)
 
     def sent(self, waiter: object, attempt: object) -> bool:
-        """Give the waiter's place to its attempt. Returns whether it has one."""
+        """Pass the place of the waiting call on to its attempt. Returns whether the call had one."""
         since = self.taken.pop(waiter, None)
         if since is None:
             return False
@@ -42,18 +45,20 @@ class LanePlaces:
         return True
 
     def limit_began(self, flying: int) -> None:
-        """Count the attempts that were under way when the limit began. `flying`: all that are under way."""
+        """Count the attempts that were under way when the limit began, and have no place. `flying`: how many attempts
+        are under way in all.
+        """
         self.before = max(0, flying - len(self.taken))
 
     def free_before(self) -> None:
-        """Subtract one from the count of attempts under way that were sent before the limit began: an attempt that
-        holds no place has ended, and was probably one of them.
+        """Subtract one from the count of attempts under way that were sent before the limit began: an attempt without a
+        place has ended, and was probably one of them.
         """
         self.before = max(0, self.before - 1)
 
     def expire(self, begun: float, longest: float, now: float) -> None:
-        """Take back the places that have been in use for more than `longest` seconds. The attempts in `before` count as
-        in use since `begun`, when the limit began.
+        """Take back the places that have been in use for more than `longest` seconds. `begun`: the time at which the
+        limit began; the attempts in `before` count as in use since then.
         """
         if self.before and now > begun + longest:
             self.before = 0
@@ -64,14 +69,14 @@ class LanePlaces:
             self.vacate(holder)
 
     def oldest(self, begun: float, until: float) -> float:
-        """The time since which the place is in use that is taken back first: `begun`, at which the limit began, if only
-        attempts from before the limit count; `until` if no place is in use.
+        """The time since which the place is in use that will be taken back first. It is `begun`, the time at which the
+        limit began, if only attempts from before the limit count, and `until` if no place is in use.
         """
         if not self.taken and self.before:
             return begun
         return next(iter(self.taken.values()), until)
 
     def forget(self) -> None:
-        """Free all places, because the attempts that have them say nothing any more."""
+        """Free all places, because the attempts that have them say nothing about the upstream any more."""
         self.taken.clear()
         self.before = 0

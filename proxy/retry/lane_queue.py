@@ -12,9 +12,10 @@ from proxy.retry.waiter import Waiter
 class LaneQueue:
     """The calls that a lane holds. Times are seconds on the callers' clock.
 
-    `calls`: the held calls in order of arrival or, if they are several apps', of these apps' turns, each with the time
-    from which it waits; `order`: the order of these turns, None while no call has an app; `returned`: the calls that
-    were put back and have not asked since, so that they may still stand in the queue of another gate.
+    `calls`: the held calls, each with the time from which it waits, in order of arrival; if they belong to several
+    apps, in the order of these apps' turns. `order`: the object that decides these turns, None while no call has an
+    app. `returned`: the calls that were put back and have not asked since; they may still be in the queue of another
+    gate.
     """
 
     __slots__ = ("_walks", "calls", "order", "returned")
@@ -39,21 +40,21 @@ class LaneQueue:
         return next(iter(self.calls), None)
 
     def join(self, waiter: Waiter, now: float) -> None:
-        """Add a call that comes at `now`, as the last."""
+        """Add a call that comes at the time `now`, as the last."""
         self.calls[waiter] = now
         self._walks.joined(waiter)
 
     def arrange(self, keep_first: bool, now: float, wait_of: Callable[[int], float] | None) -> None:
-        """Move the last call to its place by the turns of apps, if it has an app. `keep_first`: the first call stays
-        first; `wait_of`: gives the seconds that a call waits, from the number of calls before it, by which calls that
-        are overtaken ask again.
+        """If the last call has an app, move the call to the place that the apps' turns give it. `keep_first`: the first
+        call stays first. `wait_of`: given the number of calls before a call, returns the seconds that the call waits.
+        Calls that are overtaken, and would now wait for too long, are woken to ask again.
         """
         if app_of(next(reversed(self.calls))) is not None:
             self._walks.end()
             self.order = take_place(self.order, self.calls, keep_first=keep_first, now=now, wait_of=wait_of)
 
     def put_first(self, calls: Iterable[Waiter], now: float) -> None:
-        """Put these calls at the head of the queue, in their order, as if they came at `now`."""
+        """Put these calls at the head of the queue, in their order, as if they had come at the time `now`."""
         self._walks.end()
         back = dict.fromkeys(calls, now)
         self.calls = {**back, **self.calls}
@@ -64,7 +65,7 @@ class LaneQueue:
         self.returned.discard(waiter)
 
     def admit(self, waiter: Waiter) -> float:
-        """Take a call out because its turn has come. Returns the time from which it waited."""
+        """Remove a call because its turn has come. Returns the time from which it waited."""
         self._walks.end()
         self.returned.discard(waiter)
         if self.order is not None:
@@ -72,20 +73,22 @@ class LaneQueue:
         return self.calls.pop(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Take a call out, if it is in the queue, though its turn has not come."""
+        """Remove a call, if it is in the queue, although its turn has not come."""
         if self.calls.pop(waiter, None) is not None:
             self.returned.discard(waiter)
             self._walks.left(waiter)
 
     def take_all(self) -> list[Waiter]:
-        """Take all calls out. Returns them in their order."""
+        """Remove all calls. Returns them in their order."""
         every = list(self.calls)
         self.calls.clear()
         self.returned.clear()
         return every
 
     def ahead_of(self, waiter: Waiter) -> int:
-        """The number of calls that are sent before the waiter, which is last if it does not wait here yet."""
+        """The number of calls that are sent before this waiting call. A call that does not wait here yet counts as the
+        last.
+        """
         if waiter is next(iter(self.calls), None):
             return 0
         if waiter is next(reversed(self.calls), None):
@@ -93,7 +96,7 @@ class LaneQueue:
         return self._walks.number_of(waiter, self.calls)
 
     def turn_of(self, waiter: Waiter, start: float, gap: float, patience: float) -> float:
-        """The time at which the call is sent, if the first call is sent at `start`, one more each `gap` seconds, and
-        calls that are not sent within `patience` seconds leave.
+        """The time at which the call is sent. `start`: the time at which the first call is sent. `gap`: the seconds
+        from one call to the next. `patience`: the seconds after which calls that are not sent leave.
         """
         return self._walks.turn_of(waiter, self.calls, start, gap, patience)

@@ -1,7 +1,7 @@
-"""The lanes of one scope by their names, and which of them hold calls.
+"""The lanes of one scope by their names, and which of them hold calls. A lane is the queue of a group of callers.
 
 Each endpoint has a lane for all calls to it. Further lanes are made when they are needed, for the calls that share a
-credential, a route or a path (`proxy.retry.caller.Name`); if there are too many, one is forgotten.
+credential, a route or a path (`proxy.retry.caller.Name`). If there are too many lanes, one is forgotten.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _CANDIDATES = 8
 
 
 class Lanes:
-    """The lanes of one scope. `first`: the lane of all calls, to whichever endpoint, which is never forgotten;
-    `traffic`: that lane's count of attempts; `by_name`: all lanes; `traffics`: the counts of attempts by endpoint.
-    `quiet_from`: the time from which no lane holds a call (seconds, the callers' clock), infinity if that is not known;
+    """The lanes of one scope. `first`: the lane of all calls, to any endpoint, which is never forgotten. `traffic`:
+    that lane's count of attempts. `by_name`: all lanes. `traffics`: the counts of attempts by endpoint.
+
+    `quiet_from`: the time (seconds, the callers' clock) from which no lane holds a call, infinity if that is not known.
     `holding`: the lanes that hold calls, here or on another machine. `suspects`: how many lanes of routes and paths
     there are whose latest attempt ended without an answer. `fleet`: the link by which cooldowns are shared with other
-    machines, None for none; `watch`: the watch that reports when limits and outages begin and are over, None if nothing
-    observes them. `usual` and `lost`: the usual times of answers, and the paths whose latest attempts ended without an
+    machines, None for none. `watch`: the object that reports when limits and outages begin and are over, None if
+    nothing observes them. `usual`: the usual times of answers. `lost`: the paths whose latest attempts ended without an
     answer.
     """
 
@@ -77,7 +78,9 @@ class Lanes:
         return self.first if not endpoint else self.of((endpoint, ALL_CALLERS))
 
     def traffic_of(self, endpoint: str) -> Traffic:
-        """The object that counts the attempts under way to this endpoint, and their ends; made if there is none yet."""
+        """The object that counts the attempts under way to this endpoint, and their ends; it is made if there is none
+        yet.
+        """
         if not endpoint:
             return self.traffic
         traffic = self.traffics.get(endpoint)
@@ -86,21 +89,21 @@ class Lanes:
         return traffic
 
     def attempts_of(self, lane: Lane) -> tuple[int, int]:
-        """The numbers of attempts that have ended, and that are under way, to this lane's endpoint; to all endpoints if
-        it is a lane for all of them.
+        """The number of attempts that have ended, and the number of those under way, to this lane's endpoint; to all
+        endpoints if it is a lane for all of them.
         """
         counted = [lane.traffic] if lane.traffic is not self.traffic else self.traffics.values()
         return sum([each.ended for each in counted]), sum([each.flying for each in counted])
 
     def of(self, name: Name) -> Lane:
-        """The lane with this name, which is made if it is new; if there are too many lanes, another is forgotten for
-        it.
+        """The lane with this name. It is made if there is none; if there are then too many lanes, another is
+        forgotten.
         """
         lane = self.find(name)
         return self._keep(name, self._make(name)) if lane is None else lane
 
     def find(self, name: Name) -> Lane | None:
-        """The lane with this name, None if nothing is known of it."""
+        """The lane with this name; None if there is none."""
         return self.by_name.get(name)
 
     def of_caller(self, caller: Caller) -> list[tuple[Name, Lane]]:
@@ -111,18 +114,18 @@ class Lanes:
         return [(name, lanes[name]) for name in self._names_of(caller) if name in lanes]
 
     def refresh(self, caller: Caller, now: float) -> None:
-        """Do nothing; where processes share lanes, an override reads what other processes have published about this
+        """Do nothing. Where processes share lanes, an override reads what other processes have published about this
         caller's lanes.
         """
 
     def with_fields(self, fields: Fields) -> list[Lane]:
-        """The lanes of all callers, and of those whose credential these fields carry, at every endpoint."""
+        """The lanes, at every endpoint, of all callers and of those with the credential that these fields carry."""
         groups = (credential_of(fields), ALL_CALLERS)
         found = [self.find((endpoint, group)) for endpoint in self.traffics for group in groups]
         return [lane for lane in found if lane is not None]
 
     def others_out(self, base: Lane) -> list[Lane]:
-        """The lanes of other endpoints than that of `base` which are out."""
+        """The lanes that have an outage, of all endpoints except that of the lane `base`."""
         found = [lane for (_, group), lane in self.by_name.items() if group == ALL_CALLERS and lane is not base]
         return [lane for lane in found if lane.outage.is_on]
 
@@ -131,8 +134,8 @@ class Lanes:
         return list(self.by_name.values())
 
     def _names_of(self, caller: Caller) -> list[Name]:
-        """The names of all lanes that this call may belong to, also of those that are not kept now. Its credential is
-        hashed only if any lane is for a credential.
+        """The names of all lanes that this call may belong to, including lanes that are not kept now. The call's
+        credential is hashed only if any lane is for a credential.
         """
         names = caller.names
         groups = [names.lost, ALL_CALLERS]
@@ -148,7 +151,7 @@ class Lanes:
         return self._credentials > 0
 
     def limits_credentials(self) -> bool:
-        """Whether any lane about callers that share a credential has a limit, under which each of their attempts
+        """Whether any lane of callers that share a credential has a limit, under which each attempt of these callers
         counts.
         """
         return len(self._limited) > 0
@@ -166,8 +169,8 @@ class Lanes:
             fleet.adopt(name, lane)
 
     def started_elsewhere(self, name: Name, status: int, delay: float, now: float) -> bool:
-        """Note that callers on another machine were asked to wait for `delay` seconds, by an answer with this status.
-        Returns whether that is longer than the delay that this process knew.
+        """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. `name`:
+        the name of the lane. Returns whether this is longer than the delay that this process knew.
         """
         lane = self.of(name)
         if now + delay <= lane.until + SAME:
@@ -195,8 +198,8 @@ class Lanes:
         return lane
 
     def _first_over(self) -> Name:
-        """Choose the lane that makes room for a new one, and remove it from `_ends`: the one whose delay is over
-        soonest, but among the next few preferably one that holds no call. Returns its name.
+        """Choose the lane that makes room for a new one, and remove it from `_ends`. It is the lane whose delay is over
+        soonest; if that one holds calls, the first of the next few that holds none is preferred. Returns its name.
         """
         passed: list[tuple[float, Name]] = []
         while len(passed) < _CANDIDATES:
@@ -217,7 +220,7 @@ class Lanes:
         return None if lane is None else lane.until
 
     def _forget(self, name: Name) -> None:
-        """Forget a lane. The calls that it holds leave it, and ask again."""
+        """Forget a lane. The calls that it holds leave it and ask again."""
         lane = self.by_name.pop(name)
         self._credentials -= is_credentials(name)
         self._paths -= is_paths(name)
@@ -237,8 +240,8 @@ class Lanes:
     # -- what holds calls ---------------------------------------------------------------------------------------------
 
     def look(self, changed: Sequence[Lane], now: float) -> None:
-        """Update `quiet_from`, the time from which no lane holds calls, after these lanes changed; report to the watch
-        which limits and outages in them have begun or are over.
+        """After these lanes have changed, update `quiet_from`, the time from which no lane holds calls. Also report to
+        the watch which of their limits and outages have begun or are over.
         """
         holding, watch = self.holding, self.watch
         held = bool(holding)
@@ -259,21 +262,23 @@ class Lanes:
             self.set_watched()
 
     def _note_limit(self, lane: Lane) -> None:
-        """Note whether the lane, if it is about callers that share a credential, has a limit."""
+        """Note whether the lane has a limit, if it is a lane of callers that share a credential."""
         if lane.limit.most == _NEVER:
             self._limited.discard(lane)
         elif is_credentials(lane.name):
             self._limited.add(lane)
 
     def suspect(self, more: int) -> None:
-        """Change the number of lanes whose latest attempt ended without an answer by `more`, which may be negative."""
+        """Change the number of lanes whose latest attempt ended without an answer. `more`: the number to add, which may
+        be negative.
+        """
         self.suspects += more
         self.set_watched()
 
     def set_watched(self) -> None:
-        """Set `is_watched` of each endpoint's traffic: whether its driver has to report every attempt that is answered
-        well to the governor. It has to while calls are held or a lane's latest attempt was lost, and until enough
-        usual times are known.
+        """Set `is_watched` of each endpoint's traffic: whether drivers have to report every attempt that is answered
+        well to the governor. They have to while calls are held, while a lane's latest attempt ended without an answer,
+        and until enough usual times are known.
         """
         watched = bool(self.suspects or self.lost.rows or self.holding or self.usual.count < KNOWN)
         self.traffic.is_watched = watched or self.first.outage.lost_in_a_row > 0
@@ -283,8 +288,8 @@ class Lanes:
                 traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
 
     def settle(self, now: float) -> bool:
-        """End the limits and outages that nothing holds in force any more, and report their end; without this, that is
-        noticed only when a call comes. Returns whether any is left.
+        """End the limits and outages that nothing keeps in force any more, and report their end; otherwise that would
+        be noticed only when a call comes. Returns whether any are left in force.
         """
         if self.watch is None:
             return False
@@ -300,22 +305,22 @@ class Lanes:
 
     def left_of(self, group: bytes, endpoints: Sequence[str], now: float) -> float:
         """The seconds that are left of the longest delay of this group of callers, at the upstream as a whole or at one
-        of these endpoints; 0 if no such delay is left.
+        of these endpoints; 0 if no delay is left.
         """
         lanes = [self.find((endpoint, group)) for endpoint in ("", *endpoints)]
         return max([0.0] + [lane.until - now for lane in lanes if lane is not None])
 
 
 def may_hold(lane: Lane, now: float) -> bool:
-    """Whether anything of this lane may hold calls: a delay, a limit, an outage, or calls that wait."""
+    """Whether anything in this lane may hold calls: a delay, a limit, an outage, or calls that wait."""
     if now < lane.until or lane.fleet.elsewhere or lane.queue.calls:
         return True
     return lane.limit.most < _NEVER or lane.outage.since < _NEVER
 
 
 def longest(lanes: Sequence[Lane], now: float) -> tuple[float, int]:
-    """The longest delay that is left of these lanes, in seconds, and the status of the answer that began it; (0, 503)
-    if none of them holds calls.
+    """The seconds that are left of the longest delay in these lanes, and the status of the answer that began it; (0,
+    503) if none of them holds calls.
     """
     held = [(lane.until - now, lane.status) for lane in lanes if not lane.is_over(now)]
     left, status = max(held, default=(0.0, 503))

@@ -1,22 +1,25 @@
-"""The limit on the attempts under way in one lane, while the upstream has less capacity than is asked of it.
+"""The limit on the attempts under way in one lane (the queue of a group of callers), while the upstream has less
+capacity than is asked of it.
 
-Contract, section 14. While all is well there is no limit. It begins at half the number that was under way (RFC 5681,
-section 3.1: multiplicative decrease). Further refusals halve it, but only refusals of attempts that were sent after it
-was last cut. It is also cut if even the fastest answers take several times as long as when all was well, because calls
-then wait in the upstream's queue instead of here (Brakmo and Peterson, TCP Vegas, 1995). Other answers make it grow:
-each adds one place up to a threshold, and above that a whole round trip of answers adds one. If nothing was refused for
-some seconds, it grows faster and faster, because the upstream has probably recovered.
+Contract, section 14. While all is well there is no limit. A limit begins at half the number of attempts under way (RFC
+5681, section 3.1: multiplicative decrease). Further refusals halve it, but only refusals of attempts that were sent
+after the limit was last cut. It is also cut if even the fastest answers take several times as long as when all was
+well, because calls then wait in the upstream's queue instead of here (Brakmo and Peterson, TCP Vegas, 1995). Other
+answers make the limit grow: each adds one place up to a threshold, and above that a whole round trip of answers adds
+one. If nothing was refused for some seconds, the limit grows faster and faster, because the upstream has probably
+recovered.
 
 Where an upstream refuses without a queue, the number of attempts under way tells nothing about its capacity. Then
-sendings are spaced in time as well (`proxy.retry.spacing`). They are also spaced where even one place for each client
-is too much, so that attempts end without an answer in time: the times of answers then show by how much (Kumar et al.,
-Swift, 2020, section 3.5: congestion windows of less than one packet).
+sendings are also spaced in time (`proxy.retry.spacing`). The same is done where even one attempt under way for each
+client is too much, so that attempts end without an answer in time: the times that answers take then show how far apart
+sendings must be (Kumar et al., Swift, 2020, section 3.5: congestion windows of less than one packet).
 
-Failures that happen by chance are no want of capacity. If, at half the number under way, as many attempts fail as
-before, and answers come as fast as usual, the limit ends, and no new one begins for 5 s, the next time for 10 s, up to
-a minute. The same holds if answers stay as slow at half the number: other clients fill the upstream's queue then. Until
-that is known, the limit is not cut further, as long as most attempts are served. Clients that all return from the same
-outage must not conclude that from each other's queue: the first to do so would take the shares of the rest.
+Failures that happen by chance do not mean that capacity is lacking. If, at half the number under way, as many attempts
+fail as before, and answers come as fast as usual, the limit ends, and no new one begins for 5 s, the next time for 10
+s, up to a minute. The limit also ends if answers stay as slow at half the number, because then other clients fill the
+upstream's queue. Until the trial at half the number is over, the limit is not cut further, as long as most attempts are
+served. Clients that all return from the same outage must not take each other's queue for such a sign: the first to do
+so would take the shares of the rest.
 
 Where every attempt is refused, without a delay, the limit sends one now and then until one is served
 (`proxy.retry.all_refused`).
@@ -94,8 +97,9 @@ _FIRST = 1.5
 
 
 class SinceCut:
-    """The attempts that were sent since the limit was last cut: how many were sent, served and refused. `fastest`: the
-    least multiple of the usual time, of the `latest` answers since it was looked at.
+    """The attempts that were sent since the limit was last cut. `sent`, `served`, `refused`: how many were. `latest`:
+    how many answers came since `fastest` was last looked at. `fastest`: the time of the fastest of these answers, as a
+    multiple of the usual time; infinity for none.
     """
 
     __slots__ = ("fastest", "latest", "refused", "sent", "served")
@@ -110,10 +114,10 @@ class SinceCut:
 
 
 class Limit:
-    """The limit on the attempts of one lane. `most`: how many attempts may be under way at a time (only whole ones
-    count), infinity while there is no limit; `threshold`: the number of places up to which each answer adds one.
-    `pace`: the spacing of sendings in time; `all_refused`: the time in which nothing is served. Times are seconds on
-    the callers' clock.
+    """The limit on the attempts of one lane. Times are seconds on the callers' clock. `most`: how many attempts may be
+    under way at a time (only whole ones count), infinity while there is no limit. `threshold`: the number of places up
+    to which each answer adds one. `pace`: the spacing of sendings in time. `all_refused`: the time in which every
+    attempt is refused. `evidence`: the evidence that a limit is needed.
     """
 
     __slots__ = (
@@ -164,8 +168,8 @@ class Limit:
         return self._trial.is_on
 
     def return_slowly(self, now: float, cooldown: bool = True) -> None:
-        """Begin a limit of one place, so that calls which were held return one by one. `cooldown`: a cooldown held
-        them; else an outage did.
+        """Begin a limit of one place, so that the calls which were held return one by one. `cooldown`: True if a
+        cooldown held them, False if an outage did.
         """
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
@@ -176,8 +180,9 @@ class Limit:
             self.pace.resume(now)
 
     def halve(self, now: float) -> None:
-        """Halve the limit, since the upstream asked to wait again, unless a test of delays is the reason. If it let all
-        calls go, they return slowly from now on, beginning with half as many places as attempts are under way.
+        """Halve the limit, because the upstream asked again to wait; but not if the refused attempt was part of a test
+        of delays. If the limit let all calls go, calls return slowly from now on, beginning with half as many places as
+        attempts are under way.
         """
         if self._in_test():
             return
@@ -190,27 +195,29 @@ class Limit:
         self._cut(now)
 
     def cooldown(self, delay: float, since: float, now: float) -> None:
-        """Note that the upstream named a delay (seconds) again, while calls wait of which the first does so since the
-        time `since`. It may then be tested whether it pays to hold them.
+        """Note that the upstream has named a delay (seconds) again, while calls wait. It may then be tested whether it
+        pays to hold calls for such delays. `since`: the time since which the first of the waiting calls waits.
         """
         if self.evidence.by_chance is not None:
             self.evidence.by_chance.cooldown(delay, since, now)
 
     def delays_by_chance(self, now: float) -> bool:
-        """Whether a delay holds only the call that was refused, since delays are named by chance, or that is tested."""
+        """Whether a delay holds only the call that was refused, because the upstream names delays by chance, or because
+        this is being tested.
+        """
         by_chance = self.evidence.by_chance
         return by_chance is not None and by_chance.holds_none(now)
 
     def delay_holds(self, attempt: object, now: float) -> None:
-        """Note that this attempt was refused by an answer that names a delay, which holds calls."""
+        """Note that this attempt was refused by an answer that names a delay, for which calls are held."""
         if self.evidence.by_chance is None:
             self.evidence.by_chance = DelaysByChance()
         self.evidence.by_chance.refused_held(attempt, now)
 
     def delay_holds_none(self, ended: int, flying: int, now: float) -> bool:
-        """Note that an attempt was refused by an answer that names a delay, while a delay holds no other call. `ended`,
-        `flying`: how many attempts have ended so far, and are under way. Returns whether the refusal counts for the
-        limit.
+        """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
+        Returns whether the refusal counts for the limit. `ended`: how many attempts have ended so far. `flying`: how
+        many are under way.
         """
         by_chance = self.evidence.by_chance
         assert by_chance is not None
@@ -223,22 +230,23 @@ class Limit:
         return was_known
 
     def _in_test(self) -> bool:
-        """Whether the attempt that was refused last was one of a batch that was sent to test whether refusals are
-        chance (`delays_by_chance`), so that its refusal says nothing about the limit.
+        """Whether the attempt that was refused last was sent to test whether refusals are chance (`delays_by_chance`).
+        Its refusal then says nothing about the limit.
         """
         return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
 
     def _least(self) -> float:
-        """The fewest places that a refusal or an answer leaves. It is one; but where an upstream refuses without a
-        queue, and its answers take long, it is as many as the pace uses, since places return one in a round trip.
+        """The fewest places that a refusal or an answer leaves. It is one in general. Where an upstream refuses without
+        a queue, and its answers take long, it is as many as the pace uses, since places return only one in a round
+        trip.
         """
         if not self.pace.rate or self._spaced or not self._answers_fast():
             return 1.0
         return max(1.0, self.pace.rate * (self.round_trip - _SOON_REGAINED))
 
     def begin_elsewhere(self, most: float, threshold: float, now: float) -> None:
-        """Begin with the limit that another machine has found: `most` places, which double with each round trip up to
-        `threshold`.
+        """Begin with the limit that another machine has found. `most`: its number of places. `threshold`: the number up
+        to which the places double with each round trip.
         """
         self._begin(most, threshold, now)
 
@@ -254,8 +262,8 @@ class Limit:
         self.evidence.traffic.skip(now)
 
     def is_over(self, in_use: int, now: float) -> bool:
-        """Whether the limit has held no call for a while and is used by less than half, so that it may end. `in_use`:
-        its places in use.
+        """Whether the limit has held no call for a while and less than half of it is used, so that it may end.
+        `in_use`: how many of its places are in use.
         """
         if self.all_refused.is_known(now):
             return False
@@ -265,15 +273,16 @@ class Limit:
         return self.is_on and in_use < self.most / 2 and now - self.held_at >= quiet and not self.pace.binds
 
     def held(self, since: float, now: float) -> None:
-        """Note that a call is sent which waited since the time `since`. If it waited for longer than a round trip, the
-        limit counts as needed, and stays in force for a while.
+        """Note that a call is sent which has waited since the time `since`. If it waited for longer than a round trip,
+        the limit counts as needed, and stays in force for a while.
         """
         if now - since > max(_LONG, self.round_trip):
             self.held_at = now
 
     def add_under_way(self, more: int, rate: float) -> None:
-        """Raise a limit that has just begun, since `more` attempts of another process of this machine were under way
-        too, which made `rate` attempts a second: it begins at half of all of them, and its trial compares with all.
+        """Raise a limit that has just begun, because another process of this machine has attempts too: the limit begins
+        at half of all attempts, and its trial compares with the pace of all. `more`: how many attempts the other
+        process has under way. `rate`: how many attempts a second it made.
         """
         if self._cut_at == self.begun:
             self.most += more / 2
@@ -307,8 +316,9 @@ class Limit:
         self._trial.sent()
 
     def served(self, sent: float, now: float, ratio: float) -> None:
-        """Note that an attempt sent at `sent` was served, and let its answer change the limit. `ratio`: the time of the
-        answer as a multiple of its route's usual time, 0 if that is not known.
+        """Note that an attempt was served, and let its answer change the limit. `sent`: the time at which the attempt
+        was sent. `ratio`: the time that the answer took as a multiple of its route's usual time, 0 if that is not
+        known.
         """
         self._trial.count(ratio, sent, self.begun, refused=False)
         if self.all_refused.served(sent):
@@ -346,8 +356,9 @@ class Limit:
                 self.most = max(self.most, self._least())
 
     def _respace(self, now: float, ratio: float) -> None:
-        """Space sendings more or less after an answer that took `ratio` times the usual time, while even one place is
-        too much: the slower answers come, the fewer attempts are sent (Kumar et al., Swift, 2020, section 3.1).
+        """Change the spacing of sendings after an answer, while even one place is too much: the slower answers come,
+        the fewer attempts are sent (Kumar et al., Swift, 2020, section 3.1). `ratio`: the time that the answer took as
+        a multiple of the usual time.
         """
         if self._since_cut.latest >= _FASTEST_OF_SPACED:
             fastest, self._since_cut.fastest, self._since_cut.latest = self._since_cut.fastest, _NEVER, 0
@@ -364,24 +375,24 @@ class Limit:
         self._space_less(pace * by + more / pace)
 
     def _space_more(self, by: float, now: float) -> None:
-        """Space sendings further apart, because their pace was too fast: multiply the pace by `by`, a factor below
-        one.
+        """Space sendings further apart, because their pace was too fast. `by`: the factor below one by which the pace
+        is multiplied.
         """
         pace = self.pace.rate
         self.pace.slow_down(max(min(pace, _PROBES), pace * by))
         self._cut(now)
 
     def _growth(self, now: float) -> float:
-        """The places that the limit grows by in a round trip: one, and ever more once nothing was refused for a
-        while.
+        """The number of places by which the limit grows in a round trip: one, and more and more once nothing was
+        refused for a while.
         """
         quiet = now - self._cut_at
         return 1.0 if self._since_cut.refused or quiet < _QUIET else (quiet / _QUIET) ** 3
 
     def _is_slow(self, fastest: float, now: float) -> bool:
-        """Whether the fastest of the latest answers (`fastest`, as a multiple of its usual time) is so slow that calls
-        must be waiting in the upstream's queue. Answers that stay as slow at half the limit are slow for another
-        reason; the time of such answers then counts as the usual one.
+        """Whether even the fastest of the latest answers is so slow that calls must be waiting in the upstream's queue.
+        `fastest`: the time of that answer as a multiple of its usual time. If answers stay as slow at half the limit,
+        there is another reason, and their time counts as the usual one from then on.
         """
         if fastest < self._base:
             self._base = max(min(1.0, self._base), fastest)
@@ -404,9 +415,9 @@ class Limit:
         return True
 
     def refused(self, sent: float, now: float, under_way: int, quick: bool, silent: bool = False) -> None:
-        """Note that an attempt sent at `sent` was refused for want of capacity under the limit, while `under_way`
-        attempts were under way. `quick`: an answer refused it, which comes sooner than one to a request that is served;
-        `silent`: no answer came.
+        """Note that an attempt was refused for want of capacity under the limit. `sent`: the time at which it was sent.
+        `under_way`: how many attempts were under way. `quick`: an answer refused it, sooner than a request that is
+        served is answered. `silent`: no answer came.
         """
         if self.is_draining and self.evidence.refused_at_loads(now):
             self.begin_at_half(under_way, now)
@@ -446,8 +457,8 @@ class Limit:
         self._cut(now)
 
     def _are_all_refused(self, sent: float, under_way: int, now: float) -> bool:
-        """Whether all attempts are refused, now that one sent at `sent` was, while `under_way` attempts were under way.
-        If so, the next is sent after a while.
+        """Whether every attempt is being refused, now that one more was. If so, the next is sent after a while. `sent`:
+        the time at which the refused attempt was sent. `under_way`: how many attempts were under way.
         """
         all_refused, most, threshold = self.all_refused, self.most, self.threshold
         was_on = all_refused.is_on
@@ -460,8 +471,8 @@ class Limit:
         return True
 
     def _end_all_refused(self, now: float) -> None:
-        """Go on after an attempt was served. If all were refused for so short a time that it may have been chance, the
-        limit is what it was before.
+        """Go on after the time in which every attempt was refused, since an attempt was served. If that time was so
+        short that it may have been chance, the limit becomes what it was before.
         """
         if self.all_refused.lasted(now):
             self.return_slowly(now, cooldown=False)
@@ -471,8 +482,8 @@ class Limit:
             self._trial.restart(now)  # so few attempts were sent that the limit had no part in it
 
     def begin_at_half(self, under_way: int, now: float) -> None:
-        """Begin a limit of half of the attempts that are under way, and its trial, which compares with the pace and the
-        share of refusals by which the limit was found to be needed.
+        """Begin a limit of half of the attempts that are under way. Also begin its trial, which compares with the pace
+        and the share of refusals that showed the limit to be needed. `under_way`: how many attempts are under way.
         """
         pace, share = self.evidence.found
         self._begin(max(1.0, under_way / 2), max(1.0, under_way / 2), now)
@@ -482,9 +493,9 @@ class Limit:
         self.all_refused.begin(row, since, share < 1.0, self.evidence.traffic.answered_at)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
-        """Note that an attempt sent at `sent` was refused by an answer that names a delay; the caller then calls
-        `halve` or `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `quick`: the
-        answer came sooner than one to a request that is served.
+        """Note that an attempt was refused by an answer that names a delay; afterwards the caller calls `halve` or
+        `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `sent`: the time at which
+        the attempt was sent. `quick`: the answer came sooner than a request that is served is answered.
         """
         if not quick or self._in_test():
             return
@@ -503,8 +514,8 @@ class Limit:
         return self._since_cut.fastest == _NEVER or self._since_cut.fastest <= FAST * self._base
 
     def judge(self, now: float) -> bool:
-        """End the limit if its trial shows that attempts fail by chance, not for want of capacity. Returns whether it
-        was ended.
+        """End the limit if its trial shows that attempts fail by chance, not for want of capacity. Returns whether the
+        limit has ended.
         """
         share = self._trial.chance(now, self.pace.keeps_several)
         if not share:
@@ -529,9 +540,9 @@ class Limit:
     # -- pace -------------------------------------------------------------------------------------------------------
 
     def _slow_down(self, sent: float, now: float, quick: bool, delays: bool = False) -> None:
-        """Space sendings in time, or further apart, because an attempt sent at `sent` was refused. An upstream that
-        serves nothing still gets one attempt a second. `quick`: an answer refused it, sooner than a request that is
-        served is answered; `delays`: the answer named a delay.
+        """Space sendings in time, or further apart, because an attempt was refused. An upstream that serves nothing
+        still gets one attempt a second. `sent`: the time at which the attempt was sent. `quick`: an answer refused it,
+        sooner than a request that is served is answered. `delays`: that answer named a delay.
         """
         pace, served = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001), self._since_cut.served
         if quick:
@@ -561,8 +572,8 @@ class Limit:
         self.pace.slow_down((pace or self._spaced) * _SLOW_CUT)
 
     def _space_less(self, pace: float) -> None:
-        """Space sendings less far apart, at `pace` sendings a second, because an answer did not take long; end the
-        spacing if the number of places alone would allow no more than that.
+        """Space sendings less far apart, because an answer did not take long. `pace`: the new number of sendings a
+        second. End the spacing if the number of places alone would allow no more than that.
         """
         if pace * self.round_trip > 2.0 * self.most:
             self._spaced = 0.0
@@ -572,20 +583,20 @@ class Limit:
             self.pace.slow_down(pace)
 
     def _times_out(self, now: float) -> bool:
-        """Whether attempts ended without an answer in time, lately or since the limit began; only then do slow answers
-        space sendings.
+        """Whether attempts ended without an answer in time, lately or since the limit began. Only then do slow answers
+        lead to spaced sendings.
         """
         return self.timed_out_at >= self.begun or now - self.timed_out_at < _TIMES_OUT
 
     def _level(self) -> float:
         """The load that the limit allows, in attempts under way; a fraction of one while sendings are spaced because
-        one at a time is too much.
+        even one attempt at a time is too much.
         """
         return self.most if self.most > 1.0 or not self._spaced else min(1.0, self.pace.rate / self._spaced)
 
     def drain(self, waiting: int, now: float, pace: float = 0.0) -> None:
-        """Space out the `waiting` calls that still wait when the limit is given up, so that they are sent over a few
-        seconds and not all at once; or at this `pace`, if there is one (sendings a second).
+        """Send the calls that still wait when the limit is given up one after another, over a few seconds, instead of
+        all at once. `waiting`: how many calls wait. `pace`: the sendings a second to use; 0 if the limit chooses.
         """
         self._begin(_ANY, _ANY, now)
         self.is_draining = True
@@ -595,14 +606,14 @@ class Limit:
         self.pace.drain(waiting / _DRAIN + 2.0 * max(self.evidence.traffic.rate, self._trial.pace))
 
     def set(self, most: float, threshold: float) -> None:
-        """Set the number of places (`most`), and the number up to which it doubles with each round trip
+        """Set the number of places (`most`), and the number up to which the places double with each round trip
         (`threshold`).
         """
         self.most, self.threshold = most, threshold
 
     def wait_for(self, ahead: int, now: float, share: float = _NEVER) -> float:
-        """An estimate of the seconds until a call with `ahead` calls before it in the queue is sent, if this process
-        may use `share` of the places.
+        """An estimate of the seconds until a waiting call is sent. `ahead`: how many calls are before it in the queue.
+        `share`: how many of the places this process may use.
         """
         trip = self.round_trip
         most = max(1.0, min(self.most, share))

@@ -1,9 +1,9 @@
 """The account of one endpoint and credential: what its attempts cost, and what its answers say is left of the
-upstream's limits (contract, section 16, "Ahead"). How these come back, `proxy.retry.limit_refill` finds out.
+upstream's limits (contract, section 16, "Ahead"). `proxy.retry.limit_refill` finds out how the limits refill.
 
-A report is as old as the request that it answers: what attempts sent since then cost is taken off.
+A report is as old as the request that it answers, so the cost of attempts sent since then is subtracted.
 
-Law: an attempt's price is taken off every report of an attempt that was sent before it, once.
+Law: an attempt's price is subtracted once from every report that answers an attempt sent before it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ _ROUNDING = 1e-6
 
 
 class _Report:
-    """The latest report of one limit. `reported`: the limit as the answer reported it. `spent`: what had been spent of
-    the limit in all when the attempt that this report answers had been sent, at `since`; `order`: the number of that
-    attempt; `came`: when the answer came; `until`: when the limit is full again; `rate`: what is added each second, 0
-    if that is not known.
-    `is_assumed`: no answer made this report: it was made up at the limit's reset, and says how much is expected to be
-    left. `is_tested`: one attempt finds out whether the report is right.
+    """The latest report of one limit. `reported`: the limit as the answer reported it. `since`: the time at which the
+    answered attempt was sent. `spent`: what had been spent of the limit in all at that time, this attempt included.
+    `order`: the number of that attempt. `came`: the time at which the answer came. `until`: the time at which the limit
+    is full again. `rate`: how much comes back each second, 0 if that is not known.
+
+    `is_assumed`: no answer made this report. It was made up at the limit's reset, and says how much is expected to be
+    left. `is_tested`: one attempt is to find out whether the report is right.
     """
 
     __slots__ = ("came", "is_assumed", "is_tested", "order", "rate", "reported", "since", "spent", "until")
@@ -63,17 +64,21 @@ class _Report:
 
     @property
     def unit_index(self) -> int:
-        """The index of the unit that the limit counts in a price, which has one number for each unit (`price_of`)."""
+        """The index of the limit's unit in a price, which has one number for each unit (`price_of`)."""
         return UNIT_INDEX[self.reported.counts]
 
     def needs(self, price: Price) -> float:
-        """The amount that an attempt with this price needs to begin: its price, or the whole limit if that is less."""
+        """The amount of the limit that an attempt with this price needs before it can be sent: its price, or the whole
+        limit if that is less.
+        """
         price_here = price[self.unit_index]
         return price_here if self.reported.limit is None else min(price_here, self.reported.limit)
 
 
 class Account:
-    """The attempts of one endpoint and credential, and the limits that their answers report."""
+    """The attempts of one endpoint and credential, and the limits that their answers report. `reports`: the latest
+    report of each limit, by the limit's name. `trust`: which reports are believed.
+    """
 
     __slots__ = (
         "_began",
@@ -101,7 +106,9 @@ class Account:
         self.succeeded = False  # an attempt did, so that its credential is known to be one
 
     def sent(self, price: Price, now: float) -> Price:
-        """Note that an attempt with this price is sent. Returns the sum of all prices so far, this one included."""
+        """Note that an attempt with this price is sent. Returns the sum of the prices of all attempts so far, including
+        this one.
+        """
         self.renew(now)
         self._began = min(self._began, now)
         for place, each in enumerate(price):
@@ -115,8 +122,8 @@ class Account:
         return attempts, tokens, prompt, output
 
     def _remember(self, spent: Price, now: float) -> None:
-        """Remember what had been spent in all by now, for as long as the longest window of a limit, and the time that
-        answers take; of what was spent before, only the sum is kept.
+        """Remember what has been spent in all up to now. This is kept for as long as the longest window of a limit and
+        the time that answers take; of what was spent before, only the sum is kept.
         """
         longest = max((each.window + each.took for each in self._refills.values()), default=0.0)
         slices, begun = self._sent, now
@@ -127,8 +134,9 @@ class Account:
             slices.popleft()
 
     def _spent_by(self, at: float, place: int, *, most: bool = False) -> float:
-        """The amount that had been spent in all by the time `at`, of the unit with the index `place`: at least or, with
-        `most`, at most, where sendings before and after that time are remembered together.
+        """The amount that had been spent in all by the time `at`, in the unit with the index `place`. Where sendings
+        before and after that time are remembered together, the result is the least possible amount or, with `most`, the
+        greatest.
         """
         for begun, last, spent in reversed(self._sent):
             if (begun if most else last) <= at:
@@ -136,8 +144,8 @@ class Account:
         return self._sent[0][2][place]
 
     def is_old(self, name: str, order: float, now: float) -> bool:
-        """Whether a report of the limit `name`, in the answer to the `order`th attempt, is outdated: an attempt that
-        was sent later has already been answered with a report of this limit.
+        """Whether a report is outdated, because an attempt that was sent later has already been answered with a report
+        of the same limit. `name`: the limit's name. `order`: the number of the attempt whose answer made the report.
         """
         before = self.reports.get(name)
         return (
@@ -147,9 +155,9 @@ class Account:
     def heard(
         self, reported: ReportedLimit, sent: Price, now: float, *, took: float = 0.0, tested: bool = False
     ) -> None:
-        """Take in the report that an answer made of a limit (`reported`). `sent`: the sum of the prices of all attempts
-        up to and with the answer's, as `Account.sent` returned it; `took`: how long the answer took, in seconds.
-        `tested`: one attempt, sent as if the report had not come, is to find out whether it is right.
+        """Record a limit as an answer reports it. `reported`: the limit. `sent`: the sum of the prices of all attempts
+        up to and including the answered one, as `Account.sent` returned it. `took`: how many seconds the answer took.
+        `tested`: the report is not believed yet, and one attempt is to find out whether it is right.
         """
         sent, since = (self._sum(), now) if tested else (sent, now - took)
         before = self.reports.get(reported.name)
@@ -179,8 +187,8 @@ class Account:
         refill.others = self._of_others(report)
 
     def renew(self, now: float) -> None:
-        """Count each limit whose reset has passed as full from its reset on, if its size is known: less what others had
-        used of it at its last reset and, if the limit slides, what was sent within its window.
+        """From its reset on, count each limit as full again, if its size is known. Subtracted from it are what others
+        had used at its last reset and, if it has a sliding window, what was sent within the window.
         """
         for name, each in self.reports.items():
             refill, limit = self._refills[name], each.reported.limit
@@ -202,22 +210,23 @@ class Account:
             self.reports[name] = _Report(reported, self._sum(), each.until, until, each.rate, assumed=True)
 
     def _of_others(self, report: _Report) -> float:
-        """The part of a limit that others have used by this report; 0 if it is not known how much this process has
-        used, because it began later than the limit's window.
+        """The amount of a limit that others have used, by this report. 0 if it is not known how much this process has
+        used, because the process began later than the limit's window.
         """
         refill = self._refills[report.reported.name]
         begun = (report.since if refill.slides else report.until) - refill.window
         return 0.0 if begun <= self._began else max(0.0, refill.unexplained)
 
     def _own(self, report: _Report) -> float:
-        """The part of a limit that this process had used when the report's attempt had been sent, as `_estimated`, but
-        by what attempts cost of their estimates.
+        """The amount of a limit that this process had used when the report's attempt had been sent. Unlike
+        `_estimated`, it counts what attempts really cost, as far as that is known.
         """
         return self._refills[report.reported.name].scale * self._estimated(report)
 
     def _estimated(self, report: _Report) -> float:
-        """The part of a limit that this process had used when the report's attempt had been sent: within the window
-        before, if the limit slides, else since its last reset.
+        """The amount of a limit, by the attempts' estimated prices, that this process had used when the report's
+        attempt had been sent. It is counted over the window before that time if the window slides, otherwise since the
+        limit's last reset.
         """
         refill = self._refills[report.reported.name]
         if not refill.slides:
@@ -225,8 +234,9 @@ class Account:
         return report.spent - self._spent_by(report.since - refill.window, report.unit_index)
 
     def predicts(self, name: str, now: float) -> bool:
-        """Whether it is known when the limit `name` comes back bit by bit, so that an attempt which is sent when
-        nothing was left by the last report disproves nothing: it slides, and others use little of it.
+        """Whether it is known when the limit `name` comes back bit by bit: its window slides, and others use little of
+        it. Then an attempt that is sent although the last report said that nothing was left does not disprove that
+        report.
         """
         refill = self._refills.get(name)
         if refill is None or not (refill.slides and refill.fits) or now < refill.shared_until:
@@ -234,9 +244,8 @@ class Account:
         return now - self._began >= refill.window  # before that, nothing that was sent has shown how long the window is
 
     def explains(self, reported: ReportedLimit, sent: Price) -> bool:
-        """Whether attempts of this process have used most of what is used of a limit, as an answer reports it
-        (`reported`), since the limit was full. `sent`: the sum of the prices of all attempts up to and with that whose
-        answer it is.
+        """Whether attempts of this process account for most of what is used of a limit, as an answer reports it.
+        `reported`: the limit. `sent`: the sum of the prices of all attempts up to and including the answered one.
         """
         refill = self._refills.get(reported.name)
         base = 1.0 if refill is None else refill.base
@@ -245,9 +254,12 @@ class Account:
         )
 
     def refused(self, since: float, now: float, delay: float = 0.0) -> None:
-        """Note that an attempt sent at `since` was refused for want of a limit, in an answer that asks to wait for
-        `delay` seconds. That counts more than what is known of limits, which is forgotten, but for those that are full
-        by then, and those that slide: nothing is left of such a limit, if little was.
+        """Note that an attempt was refused because a limit was exceeded, in an answer that names a delay of `delay`
+        seconds. `since`: the time at which the attempt was sent.
+
+        The delay counts more than what is known of limits, so the reports are forgotten. Two kinds are kept: limits
+        that are full by the end of the delay, and limits with a sliding window, of which nothing is taken to be left if
+        little was.
         """
         self.refused_since = max(self.refused_since, since)
         self.trust.refused(since, now)
@@ -272,7 +284,9 @@ class Account:
         self.reports = kept
 
     def left_of(self, report: _Report, now: float) -> float:
-        """The rest of the limit of this report at `now`; below zero if more was sent since than was left."""
+        """The amount that is left now of the limit of this report; below zero if more was sent since the report than
+        was left.
+        """
         reported, place = report.reported, report.unit_index
         refill = self._refills[reported.name]
         back = report.rate * (now - (report.came if reported.name in self._late else report.since))
@@ -287,8 +301,8 @@ class Account:
         return min(most, reported.remaining + refill.scale * back) - refill.scale * (self._spent[place] - report.spent)
 
     def _comes_back(self, report: _Report, short: float, now: float) -> float:
-        """The seconds until `short` more is left of a limit that slides than now, because what was sent is older than
-        its window; infinity if that can't be known.
+        """The seconds until `short` more than now is left of a limit with a sliding window, because earlier sendings
+        are then older than the window; infinity if that can't be known.
         """
         refill, place = self._refills[report.reported.name], report.unit_index
         if not (refill.slides and refill.fits):
@@ -302,15 +316,15 @@ class Account:
         return _NEVER
 
     def assumed(self, order: float) -> list[str]:
-        """The names of the limits that count as full since before the `order`th attempt was sent, because their reset
-        has passed, though no answer has reported it.
+        """The names of the limits that count as full because their reset has passed, and that no answer has reported
+        since. Only limits that counted as full before the attempt with the number `order` was sent are listed.
         """
         return [name for name, each in self.reports.items() if each.is_assumed and each.order < order]
 
     def holds(self, now: float) -> str:
-        """The kind of limits that hold calls: "known" if this process knows how each of them refills, so that calls
-        that fit are sent without waiting for each other's answers; "unknown" if it does not, or if one was reported
-        without its size; "" if no limit holds calls.
+        """The kind of limits that hold calls. "known": this process knows how each of these limits refills, so that
+        calls that fit are sent without waiting for each other's answers. "unknown": it does not know, or a limit was
+        reported without its size. "": no limit holds calls.
         """
         if any(
             each.reported.limit is None and self.trust.is_believed(name, now) for name, each in self.reports.items()
@@ -340,19 +354,19 @@ class Account:
         self.trust.forget(name)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The rest of each limit that is known, with the limit's name; never below zero."""
+        """The rest of each limit that is known, as pairs of the limit's name and the rest; never below zero."""
         return tuple((each.reported.name, max(0.0, self.left_of(each, now))) for each in self._in_force(now))
 
     def wait(self, price: Price, now: float, promised: Price = (0.0, 0.0, 0.0, 0.0)) -> float:
-        """The seconds until an attempt with this price fits into all limits; 0 if it fits now. `promised`: the prices
-        of attempts that will be sent before it.
+        """The seconds until an attempt with this price fits into all limits; 0 if it fits now. `promised`: the sum of
+        the prices of attempts that will be sent before it.
         """
         return max((self._wait_for(each, price, promised, now) for each in self._in_force(now)), default=0.0)
 
     def test(self, wait: float, most: float, now: float) -> bool:
-        """Have one attempt test limits as if they had not been reported: those whose reset is more than `most` seconds
-        away, and those that others have used up, or are reported wrongly. `wait`: the seconds that a call waits for
-        them. Returns whether there are such limits, and a test of them may begin.
+        """Have one attempt test limits, as if they had not been reported. Tested are limits whose reset is more than
+        `most` seconds away, and limits that others have used up or that are reported wrongly. `wait`: the seconds that
+        a call waits for the limits. Returns whether there are such limits that may be tested.
         """
         tested = [
             each
@@ -369,13 +383,13 @@ class Account:
         return bool(tested)
 
     def _is_too_far(self, report: _Report, wait: float, most: float, now: float) -> bool:
-        """Whether this report's limit is back in more than `most` seconds: in `wait` seconds if it is predicted to come
-        back bit by bit, otherwise when its reset is due.
+        """Whether this report's limit comes back in more than `most` seconds. A limit that is known to come back bit by
+        bit does so in `wait` seconds, any other at its reset.
         """
         return (wait if self.predicts(report.reported.name, now) else report.until - now) > most
 
     def _is_own_use(self, report: _Report, now: float) -> bool:
-        """Whether this process has used most of what this report says is used."""
+        """Whether this process has used most of what is used, according to this report."""
         reported = report.reported
         if self.predicts(reported.name, now):
             return True
@@ -397,7 +411,7 @@ class Account:
         return min(report.until - now, by_rate, self._comes_back(report, short, now))
 
     def _in_force(self, now: float) -> list[_Report]:
-        """The reports that count now: those whose limit's reset is still ahead and which are not known to be wrong."""
+        """The reports that count now: their reset is still ahead, and they are not known to be wrong."""
         if not self.reports:
             return []
         self.renew(now)

@@ -1,9 +1,9 @@
 """The limits that an answer reports: what is left of each, and when it is whole again (contract, section 16, "Ahead").
 
-Dialect packs name their providers' fields. The IETF's RateLimit fields are read for every dialect, in each generation
-of their drafts (draft-ietf-httpapi-ratelimit-headers): the latest is a list of quotas, each with its policy; the one
-before, a dictionary for one quota; the first, three fields. A quota that counts something else than requests is not
-read.
+Dialect packs (files with rules for a provider) name their providers' fields. The IETF's RateLimit fields are read for
+every dialect, in each generation of their drafts (draft-ietf-httpapi-ratelimit-headers): the latest is a list of
+quotas, each with its policy; the one before, a dictionary for one quota; the first, three fields. A quota that counts
+anything but requests is not read.
 
 Law: a report that can't be true is not used: one without a remainder or a reset, with a reset in the past, with a
 window longer than any that calls are held for, with a remainder above the limit, or with a limit of 0.
@@ -28,10 +28,10 @@ _LONGEST_LIST, _LONGEST_NAME = 1024, 64  # characters; a longer field is not rea
 
 @dataclass(frozen=True, slots=True)
 class ReportedLimit:
-    """A limit as an answer reports it. `counts`: the unit that it counts ("attempts", or a language model's "tokens",
-    those of the "prompt" or of the "output"); `remaining`: what is left of it; `limit`: how much there is in all, None
-    if that is not said; `reset`: seconds until it is whole again; `window`: the seconds in which it refills, 0 if that
-    is not known.
+    """A limit as an answer reports it. `counts`: the unit that it counts: "attempts", or a language model's "tokens",
+    or only those of the "prompt" or of the "output". `remaining`: what is left of it. `limit`: how much there is in
+    all, None if that is not reported. `reset`: the seconds until it is whole again. `window`: the seconds in which it
+    refills, 0 if that is not known.
     """
 
     name: str
@@ -43,8 +43,9 @@ class ReportedLimit:
 
 
 def read_limits(fields: Fields, dialects: Sequence[Dialect], wall: float, longest: float) -> list[ReportedLimit]:
-    """The limits that an answer reports in fields that are standard, or that `dialects` name. `wall`: when it came, in
-    seconds since the epoch; a limit whose window is longer than `longest` seconds is left out.
+    """The limits that an answer reports in standard fields, or in fields that `dialects` name. `wall`: the time at
+    which the answer came, in seconds since the epoch. `longest`: the longest window in seconds; limits with a longer
+    one are left out.
     """
     found = [*_of_packs(fields, dialects, wall), *_of_ietf(fields)]
     return [each for each in found if _can_be(each, longest)]
@@ -57,7 +58,7 @@ def _can_be(limit: ReportedLimit, longest: float) -> bool:
 
 
 def _of_packs(fields: Fields, dialects: Sequence[Dialect], wall: float) -> Iterator[ReportedLimit]:
-    """The limits in the fields that the packs name."""
+    """The limits in the fields that the dialect packs name."""
     read: set[str] = set()
     for each in (limit for dialect in dialects for limit in dialect.limits):
         remaining = _number_in(fields, each.remaining)
@@ -72,7 +73,9 @@ def _of_packs(fields: Fields, dialects: Sequence[Dialect], wall: float) -> Itera
 
 
 def _applies(field: LimitField, fields: Fields) -> bool:
-    """Whether the answer is about the resource that this limit is for, by the fields that the dialect pack names."""
+    """Whether the answer is about the resource for which this limit is, according to the fields that the dialect pack
+    names.
+    """
     return all(value in (fields.get_all(name) or (value,)) for name, value in field.where)
 
 
@@ -86,7 +89,7 @@ def _number(value: str) -> float | None:
 
 
 def _of_ietf(fields: Fields) -> Iterator[ReportedLimit]:
-    """The limits in the IETF's fields."""
+    """The limits in the IETF's RateLimit fields."""
     values = fields.get_all("ratelimit")
     if values:
         policies = {name: members for value in fields.get_all("ratelimit-policy") for name, members in _members(value)}
@@ -122,8 +125,8 @@ def _quota(name: str, members: dict[str, str]) -> Iterator[ReportedLimit]:
 
 
 def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Split `value`, the value of a RateLimit field: yield each member of a list, with its name and parameters; for a
-    dictionary, one member with all entries.
+    """Split the value of a RateLimit field. For a list, yield each member's name and parameters; for a dictionary,
+    yield one member that has all entries as its parameters.
     """
     if len(value) > _LONGEST_LIST:
         return

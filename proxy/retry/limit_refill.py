@@ -2,16 +2,17 @@
 
 Theory of the refill. Some providers refill a limit continuously, others at the end of a window. If answers name the
 window, the limit is taken to refill evenly over it (contract). If they name only the time until the limit is full, that
-time tells which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
-depend on it. So two reports tell the rate, if the amount used in one is at least 1.5 times that in the other. A reset
-that stays while attempts are sent is the end of a fixed window. One that is put off by attempts, or at which only a
-part comes back, is that of a sliding window: then each attempt's price comes back when it is older than the window.
+time shows which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
+depend on that. So two reports give the rate, if the amount used in one is at least 1.5 times that in the other. A reset
+that stays the same while attempts are sent is the end of a fixed window. A reset that attempts put off, or at which
+only a part comes back, is that of a sliding window: there, each attempt's price comes back when the attempt is older
+than the window.
 
 Theory of the reset. From its reset on, a limit counts as full, less what was sent since and what others had used when
 the last window ended, until an answer reports more: otherwise all waiting calls would be sent before the first answer
-comes. If an answer reports nothing of the limit, the limit no longer counts as full.
+comes. If an answer does not report the limit, the limit no longer counts as full.
 
-Answers that take long beside the window come too late to say what others use. Then the limit holds no call.
+Answers that take long in comparison to the window come too late to say what others use. Then the limit holds no call.
 """
 
 from __future__ import annotations
@@ -47,15 +48,16 @@ _SHARED = 2.0
 
 
 class Refill:
-    """Finds out how one limit refills if its reports do not name a window. `rate`: what is added each second; 0 until
-    it is known. `window`: the longest time (seconds) from an attempt until the reset that its answer named; `took`: the
-    longest time that an answer took. `slides`: what was sent comes back when it is older than the window, since the
-    reset moves, or at a reset only a part of the limit came back. `is_proven`: it is known whether the limit slides.
-    `in_part`: at the last reset only a part of the limit came back. `base`: what had been spent of the limit in all
-    when its present window began, at its last reset; `others`: the part of the limit that others had used then;
-    `unexplained`: the part that this process did not use by the last report; `shared_until`: until then others are
-    expected to use much of it. `scale`: what attempts cost, as a part of their estimates. `takes`: the mean time of an
-    answer; `most`: the most that was ever left. `fits`: this process has not sent more within the window than is used.
+    """What is found out about how one limit refills, if its reports do not name a window.
+
+    `rate`: what comes back each second; 0 until it is known. `window`: the longest time (seconds) from an attempt until
+    the reset that its answer named. `took`: the longest time that an answer took. `takes`: the mean time that answers
+    take. `slides`: the window slides, so that what was sent comes back when it is older than the window. `is_proven`:
+    it is known whether the window slides. `in_part`: at the last reset only a part of the limit came back. `base`: what
+    had been spent of the limit in all when its present window began. `others`: the part of the limit that others had
+    used then. `unexplained`: the part that, by the last report, is used but not by this process. `shared_until`: until
+    this time, others are expected to use much of the limit. `scale`: what attempts cost, as a part of their estimates.
+    `most`: the most that was ever left. `fits`: this process has not sent more within the window than is used.
     """
 
     __slots__ = (
@@ -80,8 +82,8 @@ class Refill:
         self._standing = self._standing_at = 0.0  # the reset that reports name, and when the first did
 
     def learn_window(self, reported: ReportedLimit, took: float) -> None:
-        """Learn how long the limit's window is, from a report in an answer that took `took` seconds: the longest time
-        to a reset, or a usual length that is as long but for rounding.
+        """Learn how long the limit's window is, from a report in an answer that took `took` seconds. It is the longest
+        time to a reset that was seen, or a usual length of windows that equals that time up to rounding.
         """
         self.takes += (took - self.takes) * (_NEWEST if self._longest else 1.0)
         self.took, self._longest = max(self.took, took), max(self._longest, reported.reset + took)
@@ -92,8 +94,8 @@ class Refill:
         )
 
     def came_back(self, remaining: float, expected: float, now: float) -> None:
-        """Note what an answer says is left after a reset (`remaining`), where `expected` would be left if all had come
-        back. If only a part has, the limit slides, unless others use it.
+        """Note what is left after a reset. `remaining`: what an answer says is left. `expected`: what would be left if
+        everything had come back. If only a part has, the window slides, unless others use the limit.
         """
         if remaining < _PART * expected:
             self.in_part, self.slides = True, self.slides or now >= self.shared_until
@@ -103,8 +105,9 @@ class Refill:
             self.is_proven = True
 
     def moves(self, since: float, until: float) -> None:
-        """Note that the answer to an attempt, sent at `since`, says that the limit is full at the time `until`. If that
-        stays, the limit refills at its reset; if it is put off before it has come, the limit slides.
+        """Note that an answer says that the limit is full at the time `until`. If later answers name the same time, the
+        limit refills at its reset. If the time is put off before it has come, the window slides. `since`: the time at
+        which the answered attempt was sent.
         """
         before = self._standing
         if abs(until - before) <= SECOND:
@@ -118,8 +121,8 @@ class Refill:
         self._standing, self._standing_at = until, since
 
     def is_too_late(self, reported: ReportedLimit, now: float) -> bool:
-        """Whether answers take too long beside the limit's window to say how much is left: others use much of it, or
-        no answer has said yet that a part of it is left, or the costs of attempts are estimates.
+        """Whether answers take too long, in comparison to the limit's window, to say how much is left: others use much
+        of the limit, or no answer has said yet that a part of it is left, or the costs of attempts are estimates.
         """
         if reported.limit is None:
             return False
@@ -134,7 +137,7 @@ class Refill:
 
     def learn(self, reported: ReportedLimit) -> None:
         """Learn how fast the limit refills from another report of it, `reported`, which does not name a window. If this
-        report and the one before it agree on a speed, `rate` is set to it (units a second); if they do not, to 0.
+        report and the one before it give the same speed, `rate` is set to it (units a second); if not, to 0.
         """
         if reported.limit is None or reported.remaining >= reported.limit:
             return
@@ -148,9 +151,9 @@ class Refill:
         self._rated = used, whole_in
 
     def learn_scale(self, used: float, estimated: float, limit: float) -> bool:
-        """Learn what part of their estimates attempts cost, from a report that `used` of the limit is used, while the
-        estimates say `estimated`. That more is used says nothing, since others may have used it. Returns whether the
-        estimates are large enough to learn from.
+        """Learn what part of their estimates attempts really cost. `used`: what a report says is used of the limit.
+        `estimated`: what should be used according to the estimates. If more is used than estimated, nothing is learnt,
+        since others may have used it. Returns whether the estimates are large enough to learn from.
         """
         if estimated < _ENOUGH * limit:
             return False
@@ -158,9 +161,9 @@ class Refill:
         return True
 
     def learn_scale_of_refilled(self, reported: ReportedLimit, spent: float, since: float, rate: float) -> None:
-        """Learn what part of their estimates attempts cost of a limit that gets `rate` a second, from what is left and
-        what was sent since an earlier report. `spent`: what had been spent in all when the attempt was sent whose
-        answer made the report `reported`, at `since`.
+        """Learn what part of their estimates attempts really cost, for a limit that refills at `rate` a second, from
+        what is left and what was sent since an earlier report. `reported`: the new report. `since`: the time at which
+        its attempt was sent. `spent`: what had been spent in all at that time.
         """
         limit, earlier = reported.limit or 0.0, self._earlier
         if earlier is None and reported.window:
@@ -175,8 +178,8 @@ class Refill:
         self._earlier = reported.remaining, since, spent
 
     def learn_others(self, unexplained: float, left: float, limit: float, now: float) -> None:
-        """Note that a report says that `left` is left of the limit, and that this process has not used `unexplained` of
-        what is gone.
+        """Note how much others use, by a report. `left`: what is left of the limit. `unexplained`: how much is used,
+        but not by this process. `limit`: the whole limit.
         """
         self.unexplained, self.most = unexplained, max(self.most, left)
         if unexplained > (1 - EXPLAINED) * limit:

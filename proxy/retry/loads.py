@@ -1,10 +1,11 @@
 """The comparison of attempts at several loads: are they refused because of the load, or by chance?
 
-Attempts that lack capacity are refused the more, the more are sent. Where the upstream's queue is short, the odds of a
-refusal are in proportion to the load (Erlang's loss formula for one server). By chance, they are the same at any load.
-Twenty attempts at half the load can hardly tell the two apart. So when a limit was given up because attempts seemed to
-fail by chance, those that follow are compared with those of its trial. If clearly more of them are refused, the load
-was the reason after all, and the next trials are judged together with these.
+If an upstream lacks capacity, the share of refused attempts rises with the number that are sent. Where the upstream's
+queue is short, the odds of a refusal are in proportion to the load (Erlang's loss formula for one server). If attempts
+are refused by chance, the odds are the same at any load. The twenty attempts of a trial at half the load can hardly
+tell the two apart. So when a limit was given up because attempts seemed to fail by chance, later attempts are compared
+with those of its trial. If clearly more of them are refused, the load was the reason after all, and the next trials are
+judged together with these counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _STEPS, _BOUND = 30, 30.0
 
 class Loads:
     """The attempts of one lane at several loads, and those since its limit was given up. Times are seconds on the
-    callers' clock, and paces attempts a second.
+    callers' clock, and paces are attempts a second.
     """
 
     __slots__ = ("_all", "_ended", "_refused", "_since")
@@ -37,17 +38,19 @@ class Loads:
         self._ended = self._refused = 0  # how many attempts had ended then, and were refused since
 
     def add(self, pace: float, ended: int, refused: int, now: float) -> None:
-        """Note attempts that were sent at `pace`, how many of them `ended`, and how many were refused."""
+        """Note attempts that were made at one load. `pace`: how many a second were sent. `ended`: how many of them
+        ended. `refused`: how many were refused.
+        """
         self._all = [each for each in self._all if now - each[0] < _KEPT][1 - _MOST :]
         self._all.append((now, pace, ended, refused))
 
     def gave_up(self, ended: int, now: float) -> None:
-        """Note that the limit was given up, when `ended` attempts had ended in all."""
+        """Note that the limit was given up. `ended`: how many attempts had ended in all by then."""
         self._since, self._ended, self._refused = now, ended, 0
 
     def refused(self, ended: int, now: float) -> bool:
-        """Note that an attempt was refused while there was no limit; `ended` attempts have ended in all. Returns
-        whether it was wrong to give up the limit, since attempts are refused because of the load.
+        """Note that an attempt was refused while there was no limit. Returns whether it was wrong to give the limit up,
+        since attempts are refused because of the load. `ended`: how many attempts have ended in all.
         """
         if self._since == _NEVER:
             return False
@@ -66,19 +69,21 @@ class Loads:
 
     @property
     def latest(self) -> tuple[float, float]:
-        """The pace of the attempts that were noted last, and the share of them that was refused (0 to 1)."""
+        """The pace (attempts a second) of the attempts that were noted last, and the share of them that was refused (0
+        to 1).
+        """
         _, pace, ended, refused = self._all[-1]
         return pace, refused / ended
 
     def explain(self, pace: float, ended: int, refused: int, now: float) -> bool:
-        """Whether the load explains the refusals of a trial better than chance does, with the attempts before. `pace`,
-        `ended` and `refused` are those of `add`.
+        """Whether the load explains the refusals of a trial, and those noted before, better than chance does. The
+        arguments are those of `add`.
         """
         return self._more_probable(pace, ended, refused, now) > _STAYS
 
     def _more_probable(self, pace: float, ended: int, refused: int, now: float) -> float:
-        """The logarithm of how much more probable all refusals are because of the load than by chance, those of `ended`
-        further attempts included.
+        """The logarithm of how many times more probable all refusals are because of the load than by chance. The
+        arguments, which are those of `add`, describe further attempts that are included.
         """
         kept = [each[1:] for each in self._all if now - each[0] < _KEPT] + [(pace, ended, refused)]
         count, failed = sum(each[1] for each in kept), sum(each[2] for each in kept)
@@ -95,11 +100,15 @@ class Loads:
 
 
 def _share(level: float, pace: float) -> float:
-    """The share of attempts that is refused at this pace; `level`: the logarithm of the odds at one a second."""
+    """The share of attempts that is refused at the pace `pace` (attempts a second). `level`: the logarithm of the odds
+    of a refusal at one attempt a second.
+    """
     return 1.0 / (1.0 + math.exp(-level) / max(pace, 1e-3))
 
 
 def _likelihood(ended: int, refused: int, share: float) -> float:
-    """The logarithm of the probability that so many are `refused`, if each is with the probability `share`."""
+    """The logarithm of the probability that `refused` of `ended` attempts are refused, if each is refused with the
+    probability `share`.
+    """
     share = min(1.0 - 1e-9, max(1e-9, share))
     return refused * math.log(share) + (ended - refused) * math.log(1.0 - share)
