@@ -5,6 +5,16 @@ and is kept in the call's token. So two calls can never share it (smithy-python 
 and mixes the series of concurrent calls).
 
 Theory (contract, section 3). `cap(n) = min(max, base * multiplier^(n-1))` for n = 1, 2, ...; r is uniform in [0, 1).
+
+    none          cap                       full          r * cap
+    equal         (0.5 + 0.5 r) * cap       proportional  (0.8 + 0.4 r) * cap      (gRPC A6 as published; may pass max)
+    decorrelated  min(max, base + r * (3 * previous - base)), previous = base before the first retry
+
+Sources: AWS Architecture Blog "Exponential Backoff And Jitter" (full, equal, decorrelated); gRPC A6 (proportional). A
+`max` below `base`, and zeros, are accepted: the formulas hold for them too.
+
+`WaitSeries` combines the backoff with pushbacks: a retry is never sent sooner than a pushback says, except that the
+clamp of `standard-2026` limits how long a pushback may be.
 """
 
 from __future__ import annotations
