@@ -48,7 +48,7 @@ _SHARED = 2.0
 
 
 class Refill:
-    """What is found out about how one limit refills, if its reports do not name a window.
+    """The knowledge of how one limit refills, which is found out if the limit's reports do not name a window.
 
     `rate`: what comes back each second; 0 until it is known. `window`: the longest time (seconds) from an attempt until
     the reset that its answer named. `took`: the longest time that an answer took. `takes`: the mean time that answers

@@ -1,11 +1,12 @@
 """How attempts of one scope that end without an answer begin outages, and how answers end them.
 
-Contract, section 14, "An outage". A connection that is not made counts for its endpoint; any other end without an
-answer of the upstream's own counts for the attempt's route and method, or its path alone (`proxy.retry.lost_paths`).
+Contract, section 14, "An outage". A connection that is not made counts for its endpoint. Any other end without an
+answer of the upstream's own counts for the attempt's route and method, or for its path alone
+(`proxy.retry.lost_paths`).
 
-Most such attempts are alone: their path answers the next attempt. So the first of them, while nothing else is
-suspected, is only noted (`LoneLoss`). It counts for its lane and its path once another attempt fails; an answer of its
-path ends it.
+Mostly such an attempt is the only one: the next attempt on its path is answered. So the first such attempt, while
+nothing else is suspected, is only noted (`LoneLoss`). Once another attempt fails too, it is counted for its lane (the
+queue of a group of callers) and its path. If an attempt on its path is answered, it is forgotten.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class Losses:
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def is_lost(self, names: RouteNames, base: Lane) -> bool:
-        """Whether the endpoint whose lane is `base`, or the route or path with these names, has an outage, or had one
-        that ended because the calls that it held were refused, and has not answered since. Failures then say nothing
-        about the upstream's capacity.
+        """Whether an endpoint, or a route or path at it, has an outage, or had one that ended because the calls that it
+        held were refused, and has not answered since. Failures then say nothing about the upstream's capacity. `names`:
+        the names of the route and path. `base`: the lane of the endpoint.
         """
         lanes, endpoint = self._lanes, base.name[0]
         if _is_out(base) or _is_out(lanes.find((endpoint, names.lost))):
@@ -53,15 +54,15 @@ class Losses:
         return lanes.tells_paths_apart() and _is_out(lanes.find((endpoint, names.lost_path())))
 
     def _all_answer(self, base: Lane) -> bool:
-        """Whether the latest attempt of each route and path was answered, and that of the endpoint whose lane is
-        `base`, which has no outage.
+        """Whether the latest attempt of each route and path was answered, and so was the latest of the endpoint, which
+        has no outage either. `base`: the lane of the endpoint.
         """
         return not (self._lanes.suspects or self._lost.rows or base.outage.lost_in_a_row or _is_out(base))
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def answered_well(self, names: RouteNames, base: Lane, now: float, holds: bool) -> None:
-        """Note, as `answered` with `own` does, that an attempt was answered, for an answer that is no failure. This is
+        """Note that an attempt was answered, and not with a failure. This does what `answered` does with `own`, but is
         faster for nearly all answers: if the latest attempts were all answered, and there is no outage, nothing has to
         be noted.
         """
@@ -75,9 +76,10 @@ class Losses:
             self.answered(names, base, now, own=True, holds=holds)
 
     def answered(self, names: RouteNames, base: Lane, now: float, own: bool, holds: bool) -> None:
-        """Note that an attempt of the route with these names was answered, which ends an outage of its endpoint, whose
-        lane is `base`. `own`: the endpoint itself answered, so that an outage of the attempt's route ends too; False
-        for an answer that says that the service is not reached (a gateway's 503, say). `holds`: calls may be held now.
+        """Note that an attempt was answered, which ends an outage of its endpoint. `names`: the names of the attempt's
+        route. `base`: the lane of the endpoint. `own`: the endpoint itself answered, so that an outage of the attempt's
+        route ends too; False for an answer that says that the service is not reached (a gateway's 503, say). `holds`:
+        calls may be held now.
         """
         lanes, outage = self._lanes, base.outage
         base.traffic.answered_at = now
@@ -94,9 +96,7 @@ class Losses:
             self._own_answered(names, base, now)
 
     def _own_answered(self, names: RouteNames, base: Lane, now: float) -> None:
-        """Note that an attempt was answered by its endpoint itself, which ends the outages of the attempt's route and
-        path.
-        """
+        """Note that the endpoint itself answered an attempt, which ends the outages of the attempt's route and path."""
         lone = self._lone
         if lone is not None:
             if lone[0] is names and base is self._lanes.first:
@@ -122,10 +122,10 @@ class Losses:
     # -- attempts without an answer -----------------------------------------------------------------------------------
 
     def lost_alone(self, names: RouteNames, ending: AttemptEnding, base: Lane, now: float, several: bool) -> bool:
-        """Note an attempt that a gateway answered (`ending`) in place of its route, as a lone loss, which counts once
-        another attempt fails. Returns False, and notes nothing, if the attempt has to count at once, because something
-        else is suspected already, or a fleet shares the lanes. `base`: the lane of the only endpoint; `several`: there
-        are lanes beside that one.
+        """Note an attempt that a gateway answered in place of its route, as a lone loss, which counts only once another
+        attempt fails. `ending`: how it failed. `base`: the lane of the only endpoint. `several`: there are lanes beside
+        that one. Returns False, and notes nothing, if the attempt has to count at once, because something else is
+        suspected already, or a fleet shares the lanes.
         """
         lanes, traffic, outage = self._lanes, base.traffic, base.outage
         if lanes.suspects or self._lost.rows or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
@@ -151,8 +151,8 @@ class Losses:
         self._route_lost(names, how, number, at, lanes.first)
 
     def lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane, again: bool) -> None:
-        """Note that an attempt ended without an answer of its upstream's own; `ending` says how. `base`: the endpoint's
-        lane; `again`: neither this attempt nor an earlier one of its call could connect.
+        """Note that an attempt ended without an answer of its upstream's own. `ending`: how it ended. `base`: the
+        endpoint's lane. `again`: neither this attempt nor an earlier one of its call could connect.
         """
         if self._lone is not None:
             self._count_lone()
@@ -173,9 +173,9 @@ class Losses:
         lanes.look((base,), now)
 
     def _route_lost(self, names: RouteNames, how: str, number: int, now: float, base: Lane) -> None:
-        """Note that an attempt ended without an answer (in a timeout, say), where that is evidence of an outage of its
-        route and method, or of its path alone, but not of the whole endpoint. `how` it ended (a status, or a kind of
-        fault), as the attempt with this `number`; `base`: the endpoint's lane.
+        """Note that an attempt ended without an answer (by a timeout, say), which is evidence of an outage of its route
+        and method, or of its path alone, but not of the whole endpoint. `how`: how it ended (a status, or a kind of
+        fault). `number`: the attempt's number among those of the endpoint. `base`: the endpoint's lane.
         """
         lanes, endpoint = self._lanes, base.name[0]
         lane = lanes.of((endpoint, names.lost))
@@ -202,9 +202,9 @@ class Losses:
 
     def _path_lost(self, names: RouteNames, row: LostPath, now: float, base: Lane) -> None:
         """Begin an outage of the path with these names, if the path answered in the last minutes and has no outage yet.
-        `row`: the path's latest attempts, which all ended without an answer; `base`: the endpoint's lane. The limit of
-        that lane ends if it began after the first of these failures and other paths have answered since: the failures
-        were its cause.
+        `row`: the path's latest attempts, which all ended without an answer. `base`: the endpoint's lane. The limit of
+        that lane ends if it began after the first of these failures and other paths have answered since, because then
+        these failures were its cause.
         """
         answered_at = self._usual.last(names.timed)
         if now - answered_at > ANSWERED_WITHIN:
@@ -224,8 +224,8 @@ class Losses:
         lanes.look((lane, base), now)
 
     def _end_paths(self, names: RouteNames, base: Lane, now: float) -> None:
-        """End the outages of single paths of this route and method, since an outage of all of them has begun. `base`:
-        the endpoint's lane.
+        """End the outages of single paths of this route and method, since an outage of the whole route and method has
+        begun. `base`: the endpoint's lane.
         """
         every, lanes = names.lost + b" ", self._lanes
         ended = []
@@ -237,8 +237,8 @@ class Losses:
 
     def probe_lost(self, attempt: object, joined: Sequence[Lane], base: Lane, now: float) -> bool:
         """Note that an attempt has ended without an answer. Returns whether it was the probe of an outage; if so, the
-        next probe is timed by those of other endpoints that are out. `joined`: the lanes in which the attempt has a
-        place; `base`: the lane of its endpoint.
+        time of the next probe is kept apart from those of other endpoints that are out. `joined`: the lanes in which
+        the attempt has a place. `base`: the lane of its endpoint.
         """
         found = False
         for lane in joined:
@@ -251,21 +251,19 @@ class Losses:
 
 
 def was_never_there(lane: Lane, now: float) -> bool:
-    """Whether the lane's endpoint, to which an attempt could not connect, has not answered within the last ten minutes:
-    a wrong port, say. Waiting does not help its calls.
+    """Whether the endpoint of this lane, to which an attempt could not connect, has not answered within the last ten
+    minutes (because of a wrong port, say). Waiting does not help its calls.
     """
     return now - max(lane.outage.answered_at, lane.traffic.answered_at) > ANSWERED_WITHIN
 
 
 def _is_out(lane: Lane | None) -> bool:
-    """Whether this lane has an outage, or had one for whose end calls were held in vain; False if nothing is known of
-    it.
-    """
+    """Whether this lane has an outage, or had one whose end calls waited for in vain; False if there is no lane."""
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
 
 
 def _path_at(endpoint: str, names: RouteNames) -> str:
-    """The key under which a path is kept: the endpoint, if there are several, and the route with the path's
-    beginning.
+    """The key under which a path is kept: the route and the beginning of the path, after the endpoint if there are
+    several.
     """
     return f"{endpoint} {names.timed}" if endpoint else names.timed

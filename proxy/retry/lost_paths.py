@@ -1,9 +1,10 @@
-"""The paths of one scope whose latest attempts in a row ended without an answer of their upstream's own.
+"""The paths of one scope whose latest attempts, several in a row, ended without an answer of their upstream's own.
 
-Contract, section 14: such attempts count only for their route and method, so that one path that always answers 503 (a
-poll, say) does not cause the calls to others to be held. (choice) A poll has a path of its own, but seldom a route of
-its own. So if the attempts that fail in a row are all of one path, that path has an outage, as far as
-`proxy.retry.route_names.timed_route` tells paths apart; if they are of several paths, their route and method have one.
+Contract, section 14: such attempts count only for their route and method, so that one path that always answers 503
+(because it is polled, say) does not cause calls to other paths to be held. (choice) What is polled has a path of its
+own, but seldom a route of its own. So if the attempts that fail in a row are all of one path, only that path has an
+outage, as far as `proxy.retry.route_names.timed_route` tells paths apart. If they are of several paths, their route and
+method have one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _FORGOTTEN_AFTER = 60.0
 
 
 class LostPath:
-    """The latest attempts of one path, which all ended without an answer: how many they are (`count`), `since` when
-    (seconds), and how the latest of them ended (`endings`).
+    """The latest attempts of one path, which all ended without an answer. `count`: how many there are. `since`: the
+    time at which the first of them ended (seconds). `endings`: how the latest of them ended.
     """
 
     __slots__ = ("count", "endings", "since")
@@ -30,8 +31,8 @@ class LostPath:
 
 class LostPaths:
     """The paths of one scope whose latest attempts ended without an answer. `rows`: those paths, each with its latest
-    attempts; `answered_at`: when an attempt of any path was last answered while there was such a path. Times are
-    seconds on the callers' clock.
+    attempts. `answered_at`: the time at which an attempt of any path was last answered while there was such a path.
+    Times are seconds on the callers' clock.
     """
 
     __slots__ = ("_latest", "answered_at", "rows")
@@ -42,8 +43,8 @@ class LostPaths:
         self._latest = 0.0  # when an attempt ended without an answer last
 
     def lost(self, path: str, how: str, now: float) -> LostPath:
-        """Note that an attempt of this path ended without an answer, and `how` (a status, or a kind of fault). Returns
-        the path's latest such attempts.
+        """Note that an attempt of this path ended without an answer. `how`: how it ended (a status, or a kind of
+        fault). Returns the path's latest such attempts.
         """
         self._latest = now
         row = self.rows.get(path)

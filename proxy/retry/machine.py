@@ -8,23 +8,24 @@ flight, or an alarm is set, or the call is done:
              ^         |
              +---------+                       another attempt was granted; its answer, if any, is held
 
-An event that a state has no use for came too late, and is answered with no action. The call's flow
-(`proxy.retry.flows`: one attempt after another, hedged, or one alone) decides by its plan what follows an attempt. What
-the next attempt costs, and what may hold it, is kept in its `NextAttempt`.
+An event that does not concern the present state came too late, and is answered with no action. The call's flow
+(`proxy.retry.flows`: one attempt after another, hedged, or one alone) decides by its plan what follows an attempt. The
+price of the next attempt, and the gates that may hold it, are kept in the call's `NextAttempt`.
 docs/reference/transitions.md shows every move.
 
-If the bucket is kept outside this process and the tokens here can't pay, the bucket is asked (`Ask`), and the attempt
-is decided when it is due: it is paid with the price that was granted meanwhile, or with tokens that are here by then,
-or it is not made. An attempt that is due before the bucket has answered waits for the answer.
+A bucket may be kept outside this process. If the tokens that this process has can't pay for a retry, the bucket is
+asked (`Ask`). When the retry is due, it is paid with the price that the bucket has granted meanwhile, or with tokens
+that this process has by then; otherwise it is not made. A retry that is due before the bucket has answered waits for
+the answer.
 
-Once an answer is being delivered the call is committed: no move leads back, unless the answer breaks and goes on
-(`proxy.retry.resumption`). While an attempt is in flight the driver watches `deadline` and reports `woke` when it has
+Once an answer is being delivered, no move leads back, unless the answer breaks off and its rest is asked for
+(`proxy.retry.resumption`). While an attempt is in flight, the driver watches `deadline`, and reports `woke` when it has
 passed.
 
 A refusal of another attempt (an `Outcome`) ends the call in one of three ways (`end`): the call goes on at another
 upstream, the answer that is held goes to the app, or the proxy answers itself. If another upstream takes the call over
-(`proxy.retry.fallback`), this `Call` is over, and a `Call` of that upstream goes on with its attempts, its deadline,
-and the last answer until the next attempt is sent.
+(`proxy.retry.fallback`), this `Call` is over. A `Call` of the other upstream continues the numbers of its attempts,
+keeps its deadline, and holds the last answer until the next attempt is sent.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ _SUCCESS, _SUCCESS_CLASS = Outcome.SUCCESS, Class.SUCCESS
 class Call:
     """The state machine of one call of an app. `so_far`: the state that the call has reached. `alarm`: a function that
     moves the call's alarm, for gates that change the time at which the call has to ask again; None in tests without
-    gates. `elsewhere` says whether the upstream of a given entry of the fallback list can take the call over; without
-    `elsewhere` none can.
+    gates. `elsewhere`: says why the upstream of a given entry of the fallback list can't take the call over, "" if it
+    can; None if no upstream can.
     """
 
     __slots__ = ("_first_byte", "_flow", "_transparent", "so_far")
@@ -120,51 +121,51 @@ class Call:
 
     @property
     def hedged(self) -> bool:
-        """Whether several attempts of the call may be in flight (never, if it is not safe to send the request several
-        times).
+        """Whether several attempts of the call may be in flight at a time. It is always False if it is not safe to send
+        the request several times.
         """
         return self._flow is HEDGED
 
     @property
     def resent(self) -> bool:
-        """Whether the one transparent retry has been made."""
+        """Whether the call has made its only transparent retry (sending an attempt again that was not processed)."""
         return self._transparent is USED
 
     @property
     def first_byte(self) -> float | None:
-        """Seconds from the request's last byte within which an answer's first byte that counts must come; None if there
-        is no bound, or the whole request has not been sent yet.
+        """The seconds, from the request's last byte, within which the first byte of an answer that counts must come.
+        None if there is no bound, or if the whole request has not been sent yet.
         """
         return None if self._first_byte == NEVER else self._first_byte
 
     @property
     def needs_no_buffer(self) -> bool:
-        """Whether all attempts read the request's body as it comes, side by side, so that a body of any size needs no
+        """Whether all attempts read the request's body side by side as it comes, so that a body of any size needs no
         buffer.
         """
         return self._flow.needs_no_buffer(self.so_far)
 
     def goes_elsewhere(self) -> None:
-        """Leave the choice of the endpoint to the driver: this call is a tunnel to an authority that its CONNECT names
-        and no endpoint of the upstream has.
+        """Leave the choice of the endpoint to the driver, because this call is a tunnel to an authority, named by its
+        CONNECT, that is no endpoint of the upstream.
         """
         self.so_far.next_attempt.picker = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let the call's attempts carry the credentials that `keys` picks. `keys`: the call's choice among the policy's
-        credentials.
+        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
+        picks.
         """
         self.so_far.next_attempt.carry(keys)
 
     def expects(self, estimate: Estimate) -> None:
-        """Note how many of a language model's tokens each attempt is expected to cost (`estimate`), before the call
-        begins.
+        """Note, before the call begins, what each attempt is expected to cost in a language model's tokens
+        (`estimate`).
         """
         self.so_far.next_attempt.estimate = estimate
 
     def used(self, usage: TokenUsage, now: float) -> None:
-        """Settle the price of the attempt whose answer went to the app: `usage` says how many of a language model's
-        tokens it really cost.
+        """Settle the price of the attempt whose answer went to the app. `usage`: how many of a language model's tokens
+        it really cost.
         """
         flight = self.so_far.delivered
         if flight is not None and flight.payment is not None:
@@ -192,9 +193,9 @@ class Call:
         return self._flow.begin(call, now)
 
     def go_on(self, before: Call, now: float) -> Actions:
-        """Begin a call that another upstream passes on (`FallBack`), in place of `start`. It takes over from `before`,
-        the call there: numbers of attempts and the deadline continue, and the last answer is kept until the first
-        attempt here is sent.
+        """Begin, in place of `start`, a call that another upstream passes on (`FallBack`). `before`: the call at that
+        upstream. The attempts are numbered on from there, the deadline stays the same, and the last answer is kept
+        until the first attempt here is sent.
         """
         call, last = self.so_far, before.so_far
         call.attempts = call.earlier = last.attempts
@@ -212,12 +213,15 @@ class Call:
         choice: Choice | None = None,
         answered: bool = False,
     ) -> Actions:
-        """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`: attempt 1
-        has been in flight since `since`, sent to the endpoint labelled `endpoint` by this protocol ("" until there is a
-        connection), and holds a place under the concurrency limit, if there is one. `traffic`: the count of the
-        endpoint's attempts that still has this one as under way, so that its end has to be reported to the governor;
-        None if the end was reported. `choice`: the only endpoint, as it was chosen, None if no circuit breaker was
-        asked. `answered`: the head of the attempt's answer was reported to everything that learns from it.
+        """Begin, in place of `start`, a call whose first attempt the driver sent before it made this `Call`. The
+        attempt has been in flight since the time `since`, and holds a place under the concurrency limit, if there is
+        one.
+
+        `endpoint`: the label of the endpoint that it was sent to. `protocol`: the protocol, "" until there is a
+        connection. `traffic`: the count of the endpoint's attempts, if it still counts this one as under way, so that
+        the attempt's end has to be reported to the governor; None if the end was reported. `choice`: the only endpoint,
+        as it was chosen; None if no circuit breaker was asked. `answered`: the head of the attempt's answer has been
+        reported to everything that learns from it.
         """
         call = self.so_far
         policy, next_attempt = call.policy, call.next_attempt
@@ -249,8 +253,8 @@ class Call:
         return ()
 
     def sent(self, attempt: int, endpoint: str, protocol: str, now: float) -> Actions:
-        """Note that an attempt is being sent to the endpoint labelled `endpoint`, by this protocol ("" until there is a
-        connection).
+        """Note that an attempt is being sent. `endpoint`: the label of the endpoint that it is sent to. `protocol`: the
+        protocol, "" until there is a connection.
         """
         state = self.so_far.state
         flying = state if type(state) is Flying else None
@@ -262,7 +266,7 @@ class Call:
         return ()
 
     def asks_for(self, attempt: int, range: str) -> Actions:
-        """Note that an attempt asks only for the rest of an answer that broke: `range` is the value of its Range
+        """Note that an attempt asks only for the rest of an answer that broke. `range`: the value of its Range
         field.
         """
         flight = self.so_far.in_flight(attempt)
@@ -281,7 +285,9 @@ class Call:
         return ()
 
     def head(self, attempt: int, reply: Reply, now: float) -> Actions:
-        """Judge an attempt by the final head of its answer, which has come (the driver passes 1xx on by itself)."""
+        """Judge an attempt by the final head of its answer, which has come. The driver itself passes on heads with
+        status 1xx.
+        """
         call = self.so_far
         state = call.state
         flying = state if type(state) is Flying else None
@@ -307,7 +313,7 @@ class Call:
         return self._answered(flight, reply, verdict, now)
 
     def peeked(self, attempt: int, body: bytes, now: float) -> Actions:
-        """Judge the answer to the attempt with the number `attempt` by `body`, which is as much of its body as `Peek`
+        """Judge the answer to the attempt with the number `attempt` by its body. `body`: as much of the body as `Peek`
         asked for, or all of it.
         """
         call = self.so_far
@@ -326,8 +332,8 @@ class Call:
         return self._answered(flight, reply, verdict, now)
 
     def ended(self, attempt: int, now: float, trailers: Fields | None = None) -> Actions:
-        """End the call: the answer that is being delivered, that of the attempt with the number `attempt`, has ended
-        well, with these trailers (None for none).
+        """End the call, because the delivered answer, to the attempt with the number `attempt`, has come to its end.
+        `trailers`: the answer's trailers, None for none.
         """
         call = self.so_far
         state = call.state
@@ -341,7 +347,7 @@ class Call:
         return finish(call, delivering.outcome, now)
 
     def failed(self, attempt: int, fault: Fault, now: float) -> Actions:
-        """Judge the failure of an attempt that has ended without a whole answer."""
+        """Judge the failure of an attempt that has ended with a fault, and so without a whole answer."""
         call = self.so_far
         state = call.state
         if type(state) is Delivering and state.attempt == attempt:
@@ -366,9 +372,9 @@ class Call:
         return self._judge(failure, flight, now)
 
     def broke(self, attempt: int, fault: Fault, progress: int, since: float, now: float) -> Actions:
-        """Go on with the delivered answer, which broke off with `fault` and whose rest can be asked for, or end the
-        call. `progress`: the bytes of it that went to the app since the last resumption; `since`: when the last of
-        these bytes went to the app.
+        """Handle the break of the delivered answer: ask for its rest if that is possible, otherwise end the call.
+        `fault`: how the answer broke off. `progress`: how many of its bytes went to the app since it last went on after
+        a break. `since`: the time at which the last of these bytes went to the app.
         """
         call = self.so_far
         state, flight = call.state, call.delivered
@@ -383,8 +389,8 @@ class Call:
         return self.failed(attempt, fault, now)
 
     def resumed(self, attempt: int, accepted: bool, now: float) -> Actions:
-        """Deliver the rest of an answer that broke: its head has come. `accepted`: it continues the answer; if not, the
-        call ends.
+        """Deliver the rest of an answer that broke, because the head of the rest has come. `accepted`: the rest fits
+        the answer; if not, the call ends.
         """
         call = self.so_far
         flight = call.in_flight(attempt)
@@ -394,7 +400,7 @@ class Call:
         return go_on_delivering(call, flight, accepted, now)
 
     def woke(self, now: float) -> Actions:
-        """Do what is due: the alarm has rung, or the deadline has passed."""
+        """Do what is due, because the alarm has rung, or the deadline has passed."""
         call = self.so_far
         state = call.state
         if type(state) is Flying and call.deadline is not None and now >= call.deadline - EPSILON:
@@ -413,8 +419,8 @@ class Call:
         return self._flow.due(call, expected, now)
 
     def granted(self, price: float, now: float) -> Actions:
-        """Use the price that the bucket outside this process has taken for a retry, or give it back if it is not wanted
-        any more.
+        """Use the price that the bucket outside this process has taken for a retry, or give it back if it is no longer
+        wanted.
         """
         call = self.so_far
         expected, payment = call.expected(), call.next_attempt.payment
@@ -427,8 +433,8 @@ class Call:
         return self._flow.granted_early(call, expected, now)
 
     def refused(self, price: float, now: float) -> Actions:
-        """Note that the bucket outside this process refuses the price of a retry; tokens that this process has may
-        still pay it when the attempt is due.
+        """Note that the bucket outside this process refuses the price of a retry. If this process has enough tokens
+        when the attempt is due, they still pay for it.
         """
         call = self.so_far
         expected, payment = call.expected(), call.next_attempt.payment
@@ -439,11 +445,12 @@ class Call:
         return (WakeAt(expected.due),)  # the alarm may be the answer's: a pushback may have put a hedge off
 
     def replay_lost(self, now: float, furthest: int = 0) -> Actions:
-        """Commit the call, because the request's body outgrew its buffer and can't be sent again. No further attempt is
-        made, and instead of the deadline only the timeout `idle` applies. One attempt in flight continues: `furthest`,
-        the one that has sent most of the body (the oldest if no attempt in flight has this number); the others are
-        cancelled. If all attempts read the body as it comes, they all continue, and only the transparent retry becomes
-        impossible.
+        """Commit the call, because the request's body has outgrown its buffer and can't be sent again. No further
+        attempt is made, and the timeout `idle` applies in place of the deadline.
+
+        One attempt in flight continues: the one with the number `furthest`, which has sent most of the body, or the
+        oldest if that one is not in flight. The others are cancelled. If all attempts read the body as it comes, they
+        all continue, and only the transparent retry becomes impossible.
         """
         return interruptions.replay_lost(self.so_far, self._flow, now, furthest)
 
@@ -452,28 +459,30 @@ class Call:
         return interruptions.app_gone(self.so_far, now)
 
     def cut(self, now: float) -> Actions:
-        """End the call because the process ends: break off the answer that is being delivered; else deliver the answer
-        that is held or, if there is none, the proxy's own.
+        """End the call because the process ends. Break off the answer that is being delivered; if there is none,
+        deliver the answer that is held or, if there is none either, the proxy's own.
         """
         return interruptions.cut(self.so_far, self._flow, now)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
         """End the call because the destination of this attempt is not allowed, so that the attempt was not sent. The
-        policy's other endpoints are not tried, because the policy names a wrong endpoint. `detail`: the reason, for
-        people.
+        policy's other endpoints are not tried, since a policy that names a forbidden endpoint is wrong. `detail`: the
+        reason, for people.
         """
         return interruptions.denied(self.so_far, attempt, detail, now)
 
     def no_room(self, attempt: int, detail: str, now: float) -> Actions:
-        """End the call because this process can open no connection, so that the attempt was not sent; the upstream is
-        not to blame. If other attempts are in flight, only this one is given up. `detail`: the reason, for people.
+        """Give up this attempt, which was not sent because this process can open no connection; the upstream is not to
+        blame. The call ends if no other attempt is in flight. `detail`: the reason, for people.
         """
         return interruptions.no_room(self.so_far, self._flow, attempt, detail, now)
 
     # -- the beginning ----------------------------------------------------------------------------------------------
 
     def _read_hints(self, now: float) -> Actions:
-        """Read the app's hints on this call. Returns the actions that refuse it if they can't be read, else none."""
+        """Read the app's hints on this call (X-Retry-Timeout, say). Returns the actions that refuse the call if the
+        hints can't be read, otherwise no actions.
+        """
         call = self.so_far
         hints = call.hints = read_request_hints(call.request, call.policy, call.next_attempt.scope.seen, now)
         if hints.unreadable:
@@ -487,9 +496,11 @@ class Call:
 
     def _begun(self, flight: Flight, reply: Reply, verdict: Verdict | NeedsBody, now: float) -> Actions:
         """Decide what to do with an answer below 400, whose head has come. `verdict`: its class, or NEEDS_BODY if the
-        head does not tell it. The answer is kept back while the first byte that counts, the part that a rule looks at,
-        or the whole body is still to come, provided that the request can be sent again; else it is delivered, or judged
-        as a failure, at once.
+        head alone does not show the class.
+
+        If the request can be sent again, the answer is held back while something is still to come: the first byte that
+        counts, the part of the body that a rule looks at, or the whole body. Otherwise the answer is at once delivered,
+        or judged as a failure.
         """
         call = self.so_far
         rules, policy, request = call.policy.classify, call.policy, call.request
@@ -522,7 +533,7 @@ class Call:
         return (Peek(flight.attempt, PEEK_LIMIT if looks else 0, body_wait),)
 
     def _answered(self, flight: Flight, reply: Reply, verdict: Verdict, now: float) -> Actions:
-        """Deliver an answer whose class is success; judge any other as a failure."""
+        """Deliver an answer whose class is success; judge an answer of any other class as a failure."""
         call = self.so_far
         attempt = flight.attempt
         if self._transparent is AVAILABLE:
@@ -542,8 +553,8 @@ class Call:
         return self._flow.succeeded(call, attempt, now)
 
     def _report_answer(self, flight: Flight, now: float) -> None:
-        """Report that an attempt was answered, and not with a failure: to the endpoint, the governor and hedging's
-        measurements.
+        """Report to the endpoint, the governor and hedging's measurements that an attempt was answered, and not with a
+        failure.
         """
         next_attempt, state = self.so_far.next_attempt, self.so_far.state
         assert type(state) is Flying
@@ -584,8 +595,8 @@ class Call:
 
     def _ended_by_trailers(self, reply: Reply, trailers: Fields, now: float) -> Actions:
         """Judge a gRPC answer whose status came after its messages, in `trailers`, and end the call. A failure can't be
-        retried any more, since the app has the messages, but the bucket and the gates learn of it, and the call's
-        record has it.
+        retried any more, since the app has the messages. The bucket and the gates learn of the failure, and it is noted
+        in the call's history.
         """
         call = self.so_far
         flight = call.delivered
@@ -609,8 +620,8 @@ class Call:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _succeeded(self, now: float) -> None:
-        """Report that the call has succeeded. Its attempt is put into the call's history, unless it was the call's
-        first and was neither held, nor peeked at, nor sent with one of the policy's credentials.
+        """Report that the call has succeeded. Its attempt is put into the call's history, except in the plain case: it
+        was the call's first, was not held, its body was not looked at, and it carried none of the policy's credentials.
         """
         call = self.so_far
         flight, next_attempt = call.delivered, call.next_attempt
@@ -637,8 +648,8 @@ def _flow_of(call: CallState, policy: Policy) -> SequentialFlow:
 
 
 def _may_be_cooled(call: CallState) -> bool:
-    """Whether a cooldown may hold the call, and an answer to the call may begin a cooldown. For a hedged call both are
-    false; the functions that call this one check that themselves.
+    """Whether a cooldown may hold the call, and an answer to the call may begin one. A hedged call is never cooled;
+    this function does not check that, so its callers do.
     """
     policy = call.policy
     is_disabled = call.hints is not NO_HINTS and call.hints.disabled
@@ -651,8 +662,8 @@ def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:
 
 
 def _keeping(call: CallState, reply: Reply, now: float) -> WholeAnswer | None:
-    """The object that keeps this answer, a success, until it is whole (contract, section 15); None if the answer is not
-    to be kept.
+    """The object that keeps this answer, a success, until it is complete (contract, section 15); None if the answer is
+    not to be kept.
     """
     policy, made = call.policy, call.attempts - call.earlier - call.spared
     answers = policy.answers

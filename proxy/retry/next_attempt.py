@@ -34,14 +34,15 @@ _GIVE_TOKENS = ("rate", "limiter")
 class NextAttempt:
     """The next attempt of one call.
 
-    `scope`: the state that calls with the credential in use share; `bucket`: what retries are paid from; `cools`:
-    cooldowns hold this call; `payment`: what was taken for the attempt, None for nothing; `admission`: the call as
-    gates know it, None until one was asked; `picker`: picks its endpoints, if the core chooses them; `keys`: picks its
-    credentials, if the policy has some. `alarm` moves the call's one alarm. `paid`: the tokens that the latest retry
-    paid, None if it paid nothing; `app_paid`: the tokens that were charged for the call as a whole, because it is
-    itself a retry that the app makes. `estimate`: what an attempt costs at rate buckets that count a language
-    model's tokens. `held_before`: the seconds for which earlier upstreams held the call, before it fell back to this
-    one, since `hold` bounds all holds of a call together.
+    `scope`: the state that calls with the credential in use share. `bucket`: the bucket that retries are paid from.
+    `cools`: cooldowns hold this call. `governs`: the governor may hold this call, and learns from its attempts.
+    `payment`: what was taken for the attempt, None for nothing. `admission`: the call as gates know it, None until one
+    was asked. `picker`: picks the call's endpoints, if the core chooses them. `keys`: picks the call's credentials, if
+    the policy has some. `alarm`: the function that moves the call's only alarm. `paid`: the tokens that the latest
+    retry paid, None if it paid nothing. `app_paid`: the tokens that were charged for the call as a whole, because it is
+    itself a retry that the app makes. `estimate`: what an attempt costs at rate buckets that count a language model's
+    tokens. `held_before`: the seconds for which earlier upstreams held the call, before it fell back to this one;
+    `hold` bounds all holds of a call together.
     """
 
     __slots__ = (
@@ -95,7 +96,7 @@ class NextAttempt:
 
     @property
     def held_in_all(self) -> float:
-        """The seconds for which governors have held the call, those of earlier upstreams too."""
+        """The seconds for which governors have held the call, including those of earlier upstreams."""
         return self.held_before if self.admission is None else self.admission.held_in_all
 
     @property
@@ -104,7 +105,7 @@ class NextAttempt:
         return self.admission is not None and self.admission.held_attempt != 0
 
     def payable(self) -> Payment:
-        """The payment for the attempt, made when it is needed."""
+        """The payment for the attempt; it is made here if there is none yet."""
         if self.payment is None:
             self.payment = self._new_payment()
         return self.payment
@@ -113,7 +114,7 @@ class NextAttempt:
         return Payment(self.bucket, self.env.waiting, self.policy.upstream, self.request.app)
 
     def gates(self) -> Admission:
-        """The call as gates know it, made when it is needed."""
+        """The call as gates know it; it is made here if there is none yet."""
         admission = self.admission
         if admission is None:
             endpoints = None if self.picker is None else self.picker.endpoints
@@ -122,7 +123,7 @@ class NextAttempt:
         return admission
 
     def caller(self) -> Caller:
-        """The call as the governor knows it, made when it is needed."""
+        """The call as the governor knows it; it is made here if there is none yet."""
         caller = self._caller
         if caller is None:
             request, policy = self.request, self.policy
@@ -137,12 +138,13 @@ class NextAttempt:
         return caller
 
     def names(self) -> RouteNames:
-        """The names of the call's route for the governor."""
+        """The names of the call's route, as the governor needs them."""
         return names_of(self.policy.route, self.request)
 
     def plain_names(self) -> RouteNames | None:
-        """The names of the call's route, if the governor has to know nothing else of the call while all is well: no
-        gate was asked, there is one endpoint, and limits and outages hold the call. Else None.
+        """The names of the call's route, in the simple case in which the governor needs nothing else of the call while
+        all is well: no gate was asked, there is one endpoint, and limits and outages may hold the call. None in any
+        other case.
         """
         policy, picker = self.policy, self.picker
         if self.admission is not None or policy.limit is None or policy.outage != "hold":
@@ -152,15 +154,15 @@ class NextAttempt:
         return names_of(policy.route, self.request)
 
     def _may_wait_ahead(self) -> bool:
-        """Whether the call may wait until it fits into the limits that answers reported, unlike hedged calls."""
+        """Whether the call may wait until it fits into the limits that answers reported; a hedged call may not."""
         rules = self.policy.pushback
         if not rules.ahead or not self.governs or self.request.method == "CONNECT":
             return False
         return self.cools or rules.cooldown == "off"
 
     def forget_gates(self) -> None:
-        """Drop what the gates and the governor know of the call, where it says nothing of earlier attempts: a call that
-        waits for its backoff keeps less, and it is made again when a gate is asked.
+        """Drop the objects by which gates and the governor know the call, if they say nothing about earlier attempts. A
+        call that waits for its backoff then takes less memory; the objects are made again when a gate is asked.
         """
         if self.admission is not None and not self.admission.is_as_new:
             return
@@ -169,14 +171,16 @@ class NextAttempt:
             self._caller = None
 
     def carry(self, keys: CallKeys[ScopeState]) -> None:
-        """Let the call's attempts carry the credentials that `keys` picks. `keys`: the call's choice among the policy's
-        credentials.
+        """Let the call's attempts carry the credentials that `keys`, the call's choice among the policy's credentials,
+        picks.
         """
         self.keys = keys
         self.scope = keys.lane
 
     def pass_gates_of(self, keys: CallKeys[ScopeState], now: float) -> None:
-        """Move the call to the gates of the credential that `keys` chose, which the attempt now carries."""
+        """Move the call to the gates of the credential that `keys` has chosen, since the attempt now carries that
+        one.
+        """
         self.scope = keys.lane
         if self._caller is not None:
             self._caller.move(self.scope.caller(self.request))
@@ -186,22 +190,21 @@ class NextAttempt:
             self.admission.move(self.scope, now)
 
     def replace_lost_key(self, now: float) -> None:
-        """Choose another credential if the one in use was put aside by another call, because the upstream refuses
-        it.
-        """
+        """Choose another credential if another call has put the one in use aside, because the upstream refuses it."""
         if self.keys is not None and self.keys.replace_lost(now):
             self.pass_gates_of(self.keys, now)
 
     def choose(self, state: State, now: float, only: int | None = None) -> bool:
-        """Choose the attempt's endpoint, if the core does so; False if the circuit breakers of all endpoints are open.
-        `state`: the call's state; `only`: the number of the only endpoint that may be chosen, which `prefer` has
-        returned.
+        """Choose the attempt's endpoint, if the core does so. Returns False if the circuit breakers of all endpoints
+        are open. `state`: the call's state, which shows the endpoints in use. `only`: the number of the only endpoint
+        that may be chosen, as `prefer` returned it.
         """
         return self.picker is None or self.picker.choose(self.payable(), state, now, only)
 
     def prefer(self, state: State, now: float) -> int | None:
-        """Return the number of the endpoint whose lanes the call asks next; None if the core does not choose among
-        several endpoints, or no call is held. `state`: the call's state.
+        """Choose the endpoint whose lanes the call asks next, move the call there, and return its number. None if the
+        core does not choose among several endpoints, or if no call is held. `state`: the call's state, which shows the
+        endpoints in use.
         """
         picker, governor = self.picker, self.scope.governor
         if picker is None or not picker.several or not (governor.holds(now) or governor.ahead is not None):
@@ -213,8 +216,8 @@ class NextAttempt:
         return preferred
 
     def another_at_once(self, failure: Failure, now: float) -> bool:
-        """Whether the next attempt goes to another endpoint at once, because `pushback.of: endpoint` says that a delay
-        which one endpoint names does not hold the others (contract, section 5, "Whose word it is").
+        """Whether the next attempt is sent to another endpoint at once: by `pushback.of: endpoint`, a delay that one
+        endpoint names does not hold calls to the others (contract, section 5, "Whose word it is").
         """
         picker, policy = self.picker, self.policy
         if picker is None or policy.pushback.of != "endpoint" or not picker.several or failure.status is None:
@@ -224,7 +227,7 @@ class NextAttempt:
         return self.is_free_elsewhere(now)
 
     def is_free_elsewhere(self, now: float) -> bool:
-        """Whether there is an endpoint at which the call has not failed, and which would be sent the call now."""
+        """Whether there is an endpoint at which the call has not failed, and to which it could be sent now."""
         picker = self.picker
         if picker is None or not picker.several:
             return False
@@ -232,17 +235,20 @@ class NextAttempt:
         return picker.is_left(now, lambda label: governor.wait_at(waiter, caller, label, now))
 
     def why_no_endpoint(self, now: float) -> str:
-        """Why no endpoint could be chosen, for people."""
+        """The reason, for people, why no endpoint could be chosen."""
         assert self.picker is not None  # `choose` returned False
         return circuit_open(self.picker.endpoints.seconds_left(now))
 
     def ask(
         self, planned: Next, state: State, now: float, deadline: float | None, *, first: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask the gates for the planned attempt. Returns the time at which it may be sent, None, and the gate that
-        holds it; or, if it may not be sent at all, a time that is of no use, the outcome, and the reason. If the time
-        is not after `now` the attempt may be sent at once, and its endpoint is chosen. `state`: the call's state;
-        `deadline`: that of the call (seconds), None for none; `first`: it is the call's first attempt at this upstream.
+        """Ask the gates for the planned attempt. If the result is that it may be sent at once, its endpoint has been
+        chosen.
+
+        Returns three values. If the attempt may be sent now or later: the time at which to send it or ask again, None,
+        and the gate that holds it. If it is refused: a time without a meaning, the call's outcome, and the reason.
+        `state`: the call's state, which shows the endpoints in use. `deadline`: the call's deadline (seconds), None for
+        none. `first`: this is the call's first attempt at this upstream.
         """
         payment, keys = self.payable(), self.keys
         only = self.prefer(state, now)
@@ -268,8 +274,8 @@ class NextAttempt:
         return self._hold(payment, gate, at, now, deadline)
 
     def _fits(self, scope: ScopeState, now: float) -> bool:
-        """Whether the attempt would fit into the rest of the limits that answers reported for a credential; `scope` is
-        that credential's state.
+        """Whether the attempt would fit into the rest of the limits that answers reported for a credential. `scope`:
+        the state of that credential.
         """
         ahead = scope.governor.ahead
         if ahead is None or scope.who is None:
@@ -278,9 +284,9 @@ class NextAttempt:
         return ahead.wait(whose, self.gates(), now) <= 0
 
     def _answer_time(self, gate: str) -> float:
-        """The seconds in which answers of the call's route usually come, at the least: a token that a gate gives so
-        shortly before the deadline is lost, and another call could have used it. It is 0 if that is not known, for
-        gates that give no tokens, and where the policy has no limit of its own finding (`concurrency: auto`).
+        """The seconds in which answers of the call's route usually come, at the least. A token that a gate gives this
+        shortly before the deadline is lost, and another call could have used it. 0 if the time is not known, for gates
+        that give no tokens, and where the policy's `concurrency` is not `auto`.
         """
         if gate not in _GIVE_TOKENS or self.policy.limit is None or not self.governs:
             return 0.0
@@ -303,8 +309,8 @@ class NextAttempt:
         return at, None, gate
 
     def pay_for(self, planned: Next, now: float) -> Next | Outcome:
-        """Take the price of a retry that the plan grants (`planned`), and a place in the waiting room for its wait.
-        Returns the retry, or the outcome if either is refused.
+        """Take the price of a retry that the plan grants (`planned`), and a place in the waiting room for the time
+        until it is due. Returns the retry; if price or place is refused, the outcome of the call.
         """
         room, upstream, app = self.env.waiting, self.policy.upstream, self.request.app
         paid = pay_for(self.bucket, room, upstream, app, planned.price, planned.due, now)
@@ -314,8 +320,9 @@ class NextAttempt:
         return planned
 
     def take(self, attempt: int, state: State, now: float) -> Flight:
-        """Return the flight of the attempt with this number, which is sent now with everything that was taken for
-        it. `state`: the call's state, from which the picker of endpoints reads which have been tried.
+        """Return the object that stands for the attempt while it is under way, since the attempt is sent now with
+        everything that was taken for it. `attempt`: its number. `state`: the call's state, from which the picker of
+        endpoints reads which have been tried.
         """
         payment, admission, keys = self.payment, self.admission, self.keys
         if payment is not None:
@@ -345,8 +352,8 @@ class NextAttempt:
 
     def take_again(self, flight: Flight, state: State, fault: Fault, now: float) -> int | None:
         """Choose and count the endpoint of a transparent retry: the attempt `flight` is sent once more, because its
-        first sending ended with `fault` before it was processed. `state`: the call's state. Returns the endpoint's
-        number; None if the driver chooses it.
+        first sending ended with `fault` before it was processed. Returns the endpoint's number; None if the driver
+        chooses it. `state`: the call's state, which shows the endpoints in use.
         """
         picker, governor = self.picker, self.scope.governor
         if picker is None:
@@ -360,7 +367,7 @@ class NextAttempt:
         return endpoint
 
     def _count(self, flight: Flight, now: float) -> None:
-        """Count the attempt as under way to its endpoint, if endpoints are chosen by the attempts under way to them."""
+        """Count the attempt as under way to its endpoint, if the choice of endpoints depends on such counts."""
         assert self.picker is not None  # it chose the endpoint
         load = None if flight.endpoint is None else self.picker.load(flight.endpoint)
         if load is not None:
@@ -369,8 +376,8 @@ class NextAttempt:
             flight.payment.fly(load, now)
 
     def learn_patience(self, now: float) -> None:
-        """Report to the governor, if it holds the call, that the call's app has left (contract, section 14, "An app's
-        patience is learnt").
+        """Report to the governor, if it holds the call, that the call's app has left: the governor learns how long apps
+        wait (contract, section 14, "An app's patience is learnt").
         """
         held = 0.0 if self.admission is None else self.admission.held_for(now)
         if held > 0.0:
@@ -394,12 +401,14 @@ class NextAttempt:
             self.payment.leave_room()
 
     def endpoint_of(self, flight: Flight) -> str:
-        """The endpoint of an attempt, as the governor names it: its label, or "" if there is only one."""
+        """The name by which the governor knows the endpoint of an attempt: the endpoint's label, or "" if there is only
+        one.
+        """
         picker = self.picker
         return "" if picker is None or flight.endpoint is None or not picker.several else picker.label(flight.endpoint)
 
     def freed(self, flight: Flight, now: float) -> None:
-        """Report to the governor that the head of this attempt's answer has come, which frees the attempt's place; how
+        """Report to the governor that the head of this attempt's answer has come, which frees the attempt's place. How
         the attempt ends is reported later.
         """
         if self.admission is not None:
@@ -417,12 +426,12 @@ class NextAttempt:
 
     @property
     def comes_late(self) -> bool:
-        """Whether the call came so late in an outage that it is not held for the outage's end."""
+        """Whether the call came so late in an outage that it is not held until the outage ends."""
         return self.admission is not None and self.admission.comes_late
 
     def hold_again(self, flight: Flight, now: float) -> float:
-        """Put the call first into the queue of the outage whose probe the attempt `flight` was. The price of that
-        attempt pays for the next one. Returns the price.
+        """Put the call first into the queue of the outage whose probe was the attempt `flight`. The price of that
+        attempt pays for the next one. Returns the price in tokens.
         """
         payment = self.payment = self._new_payment()
         if flight.payment is not None:
@@ -435,14 +444,14 @@ class NextAttempt:
 
     @property
     def found_limit(self) -> bool:
-        """Whether the call is refused because it found no place under a limit that redrive found by itself
+        """Whether the call is refused because it found no place under a limit that redrive itself has set up
         (`concurrency: auto`).
         """
         return self.policy.limit is not None and self.admission is not None and self.admission.found_no_place
 
     def retry_after(self, no: Outcome, now: float) -> tuple[float | None, int | None]:
         """The seconds after which an app whose call ends with the outcome `no` may ask again, and the status with which
-        the proxy answers the call; each None if it is not determined.
+        the proxy answers the call. Each is None if nothing determines it.
         """
         if no is Outcome.COOLING:
             return self.gates().cooling

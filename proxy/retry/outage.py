@@ -1,18 +1,20 @@
-"""The outage of one lane: all its attempts end without an answer, so that one probe at a time is sent.
+"""The outage of one lane (the queue of a group of callers): all its attempts end without an answer, so that only one
+attempt at a time is sent, as a probe.
 
 Contract, section 14, "An outage". An outage begins with at least five attempts in a row that ended without an answer,
 over at least 100 ms, if chance does not explain them; or with two refused connections of one call. From then on a
-single attempt at a time is sent, the probe: the first after 100 ms, each further one after twice the interval before,
-up to 1 s. An answer ends the outage. Calls are held only for an endpoint that answered within the ten minutes before.
-If no attempt is made for ten seconds, the outage is forgotten, and it takes new failures to begin one.
+single attempt at a time is sent, the probe: the first after 100 ms, each further one after twice the last interval, up
+to 1 s. An answer ends the outage. Calls are held only for an endpoint that answered within the ten minutes before. If
+no attempt is made for ten seconds, the outage is forgotten, and only new failures can begin one.
 
-What happens once an outage has held a call for as long as a call may be held? The contract has two sentences on it:
-calls are then sent, and fail, as if there were no outage; and a call that comes late is answered at once, unless a
-probe is under way or the last was more than two seconds ago. (choice) Sending every call, with its retries, would be
-the load on an upstream in trouble that section 9 forbids. Refusing all calls but one in two seconds would lose calls
-that the upstream could serve again. So calls are answered at once, but probes come as often as section 9 allows: if
-calls follow one shortly after another, the first that comes half a second after a probe is the next probe. An outage
-that begins again before an answer has come counts as the same one, for which no further call is held.
+What happens once an outage has held a call for as long as a call may be held? The contract has two sentences on this.
+One says that calls are then sent, and fail, as if there were no outage. The other says that a call that comes late is
+answered at once, unless a probe is under way or the last was more than two seconds ago. (choice) To send every call,
+with its retries, would be the load on an upstream in trouble that section 9 forbids. To refuse all calls but one in two
+seconds would lose calls that the upstream could serve again. So calls are answered at once, but probes are sent as
+often as section 9 allows: if calls come one shortly after another, the first call that comes half a second after a
+probe is the next probe. An outage that begins again before an answer has come counts as the same one, and no further
+call is held for it.
 """
 
 from __future__ import annotations
@@ -44,10 +46,11 @@ _LONGEST_TURN = 8.0
 
 
 class Outage:
-    """The attempts of one lane that ended without an answer, and the lane's outage. `since`: when the first attempt of
-    the outage ended, infinity if there is no outage. `lost_in_a_row`: the number of attempts, up to the latest, that
-    ended without an answer in a row. `probe`: the probe under way, None for none. Times are seconds on
-    the callers' clock.
+    """The attempts of one lane that ended without an answer, and the lane's outage. `since`: the time at which the
+    first attempt of the outage ended, infinity if there is no outage. `lost_in_a_row`: how many of the latest attempts
+    ended without an answer in a row. `answered_at`: the time of the last answer. `in_vain`: a call was held for as long
+    as a call may be, and no answer has come since. `probe`: the probe under way, None for none. `probe_at`: the time
+    from which the next probe may be sent. Times are seconds on the callers' clock.
     """
 
     __slots__ = (
@@ -92,28 +95,30 @@ class Outage:
         return self.lost_in_a_row > 0
 
     def is_known(self, now: float) -> bool:
-        """Whether a probe is under way, or an attempt was made within the last ten seconds. If not, it is not known
-        whether the outage lasts: it ends, and it takes new failures to begin one.
+        """Whether a probe is under way, or an attempt was made within the last ten seconds. If not, it is unknown
+        whether the outage lasts; the outage then ends, and only new failures can begin one.
         """
         return self.probe is not None or now - max(self._tried_at, self._probed_at) < _UNKNOWN_AFTER
 
     def forget(self) -> None:
-        """End the outage, because it is not known any more whether it lasts."""
+        """End the outage, because it is no longer known whether it lasts."""
         self.since, self.probe = _NEVER, None
         self._lost_from = -_NEVER  # the row begins again
 
     def answered(self, now: float) -> bool:
-        """Note that an attempt was answered. Returns whether that ends an outage."""
+        """Note that an attempt was answered. Returns whether this ends an outage."""
         was_on, self.since = self.since < _NEVER, _NEVER
         self.answered_at, self.in_vain = now, False
         self.lost_in_a_row, self.probe = 0, None
         return was_on
 
     def lost(self, now: float, share: float, again: bool = False, of_path: int = 0) -> bool:
-        """Note that an attempt ended without an answer. `share`: the usual share (0 to 1) of such attempts; `again`: it
-        is the second of its call that could not connect; `of_path`: how many attempts in a row, up to this one, ended
-        without an answer on this attempt's path. If all such attempts in a row were of that one path, they begin no
-        outage here, since the path may have one of its own. Returns whether an outage begins.
+        """Note that an attempt ended without an answer. Returns whether an outage begins.
+
+        `share`: the usual share (0 to 1) of such attempts. `again`: this is the second attempt of its call that could
+        not connect. `of_path`: how many attempts in a row on this attempt's path ended without an answer, including
+        this one. If all such attempts in a row were on that path, no outage begins here, since the path may have one of
+        its own.
         """
         if not self.lost_in_a_row or self.answered_at > self._lost_from:
             self.lost_in_a_row, self._lost_from = 0, now
@@ -130,8 +135,8 @@ class Outage:
         return begins
 
     def begin(self, now: float, since: float, row: int, answered_at: float) -> None:
-        """Begin an outage: since the time `since`, `row` attempts in a row have ended without an answer; the last
-        answer came at `answered_at`.
+        """Begin an outage. `since`: the time since which attempts end without an answer. `row`: how many in a row have
+        ended so. `answered_at`: the time of the last answer.
         """
         self.answered_at = max(self.answered_at, answered_at)
         if not self.in_vain or self.answered_at > self._since:
@@ -143,7 +148,7 @@ class Outage:
         self.probe_at = now + _FIRST
 
     def is_due(self, now: float) -> bool:
-        """Whether a probe may be sent."""
+        """Whether a probe may be sent now."""
         return self.probe is None and now >= self.probe_at
 
     def probes(self, probe: object) -> None:
@@ -151,8 +156,8 @@ class Outage:
         self.probe = probe
 
     def probe_ended(self, now: float, lost: bool) -> None:
-        """Note that the probe has ended, and when the next is due. `lost`: it ended without an answer, so that the next
-        waits for longer; if False, it was not sent, or was cancelled, and the next is due at once.
+        """Note that the probe has ended, and set the time of the next. `lost`: the probe ended without an answer, so
+        that the next waits for longer; if False, it was not sent, or was cancelled, and the next is due at once.
         """
         self.probe = None
         self._probed_at = now
@@ -162,18 +167,21 @@ class Outage:
         self.probe_at = now + self._gap if lost else now
 
     def probe_soon(self, now: float) -> None:
-        """Let the next probe be sent as soon as the first one of an outage, because another endpoint of the same
-        upstream, which was out as well, has answered.
+        """Let the next probe be sent after the short interval with which an outage begins, because another endpoint of
+        the same upstream, which was out as well, has answered.
         """
         self._gap = _FIRST
         if self.probe is None:
             self.probe_at = min(self.probe_at, now + _FIRST)
 
     def keep_apart(self, other: Outage, out: int) -> None:
-        """Time the next probe by that of another endpoint's outage. `out`: how many endpoints are out. If two are, send
-        the probe half a gap sooner if both are due at about the same time, so that the end of both is noticed sooner.
-        Three and more take turns once their gap is the longest, so that all of them together are not asked more often
-        than section 9, rule 3, allows; but soon enough that the outage stays known.
+        """Change the time of the next probe, so that it is not near that of the outage `other`, of another endpoint.
+        `out`: how many endpoints are out.
+
+        If two endpoints are out, and both probes are due at about the same time, this one is sent half an interval
+        sooner, so that the end of both outages is noticed sooner. Three and more endpoints take turns once their
+        interval is the longest, so that all of them together are not probed more often than section 9, rule 3, allows;
+        but each is probed often enough that its outage stays known.
         """
         if self.probe is not None:
             return
@@ -191,9 +199,9 @@ class Outage:
         self.in_vain = True
 
     def late_wait(self, now: float, hold: float, *, is_first: bool, retries: bool) -> float | None:
-        """The seconds that a call may wait which comes more than `hold` seconds after the outage began: LATE_WAIT if a
-        probe is under way or the call may be the next probe, 0 if the call is to be answered at once, None if it does
-        not come that late. `is_first`: no other call waits; `retries`: the call has made an attempt.
+        """The seconds that a call may wait which comes more than `hold` seconds after the outage began. LATE_WAIT if a
+        probe is under way, or if the call may be the next probe; 0 if the call is to be answered at once; None if it
+        does not come that late. `is_first`: no other call waits. `retries`: the call has made an attempt.
         """
         if not self.is_late(now, hold):
             return None
@@ -213,8 +221,8 @@ class Outage:
         return self._probed_at
 
     def goes_on(self, since: float, probed_at: float, now: float) -> None:
-        """Note an outage that other machines have found: it began at `since`, and its last probe ended at
-        `probed_at`.
+        """Note an outage that other machines have found. `since`: the time at which it began. `probed_at`: the time at
+        which its last probe ended.
         """
         if not self.is_on:
             self.since = self._since = since
@@ -226,15 +234,15 @@ class Outage:
         return now > self.since + hold
 
     def turns_away(self, now: float) -> bool:
-        """Whether new calls are refused at once, because one was held for the end of this outage in vain, and calls
+        """Whether new calls are refused at once, because a call was held in vain for the end of this outage, and calls
         come one shortly after another.
         """
         return self.in_vain and self._turned >= _TURNED_AWAY and now - self._turned_at <= _SHORTLY
 
 
 def is_row(attempts: int, seconds: float, share: float) -> bool:
-    """Whether `attempts` attempts in a row that ended without an answer, over `seconds` seconds, are an outage.
-    `share`: the usual share (0 to 1) of such attempts.
+    """Whether attempts that ended without an answer are an outage. `attempts`: how many there were in a row. `seconds`:
+    the time over which they ended. `share`: the usual share (0 to 1) of such attempts.
     """
     if attempts < _IN_A_ROW or seconds < _OVER:
         return False

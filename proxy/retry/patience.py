@@ -20,7 +20,7 @@ _KEPT, _MOST_ROUTES = 16, 256
 
 
 class Patience:
-    """The time after which apps left while their calls were held, for each route. Times are seconds on the callers'
+    """The times after which apps left while their calls were held, for each route. Times are seconds on the callers'
     clock.
     """
 
@@ -36,8 +36,8 @@ class Patience:
         self._left.setdefault(route, deque(maxlen=_KEPT)).append((now, waited))
 
     def of(self, route: str, now: float) -> float:
-        """The seconds for which a call of this route may be held at most; infinity if the patience of its apps is not
-        known.
+        """The most seconds for which a call of this route may be held; infinity if the patience of the route's apps is
+        not known.
         """
         left = self._left.get(route)
         if not left:

@@ -1,11 +1,11 @@
 """The payment for one attempt: the tokens and places that are taken for it.
 
-Law of payments: whatever was taken (the price of a retry, a token of the rate, one of the limiter, a place in the
-waiting room, a hedge within `extra`, the place of a breaker's probe) is either sent with the attempt or given back,
-exactly once, and nothing is taken if anything refuses. The place of an attempt is given back in any case: when it is
-not sent, or when its flight ends (`land`); until then its endpoint counts it as under way, too. A bucket that is kept
-outside this process is asked; its answer counts while it is waited for, and tokens that it grants too late go back to
-it.
+Law of payments: a payment may have taken the price of a retry, a token of the rate, a token of the limiter, a place in
+the waiting room, a hedge within `extra`, or a breaker's probe. Each of these is either sent with the attempt or given
+back, exactly once, and nothing is taken if anything refuses. An attempt's place under the concurrency limit is always
+given back: if the attempt is not sent, or otherwise when it ends (`land`); until then its endpoint counts it as under
+way, too. A bucket that is kept outside this process has to be asked. Its answer counts only while the payment waits for
+it, and tokens that it grants too late go back to it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Applicant(Payer, Protocol):
         """Whether an attempt of the call was the probe of an outage."""
 
     def oust(self, place: str) -> None:
-        """Take the call's place from it for a call of a better priority, so that it is refused when it asks again.
-        `place`: which one, here "room".
+        """Take this call's place away, for a call of higher priority. This call is refused when it asks again. `place`:
+        which place it is, here "room" for the waiting room.
         """
 
 
 class Owed:
-    """A price that a bucket outside this process has still to grant. `price`: tokens; `asked`: the bucket was asked for
-    them and has not answered; `limit`: the time (seconds) from which a missing answer counts as a refusal.
+    """A price that a bucket outside this process has still to grant. `price`: the price in tokens. `asked`: the bucket
+    was asked for it and has not answered. `limit`: the time (seconds) from which a missing answer counts as a refusal.
     """
 
     __slots__ = ("asked", "limit", "price")
@@ -62,9 +62,9 @@ class Owed:
 class Payment:
     """The payment for one attempt: everything that is taken for it.
 
-    `price`: tokens that were taken from the bucket, None if none were due; `owed`: those that have still to be taken,
-    None for none. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call belongs to,
-    None if the configuration names no apps; `waiter`: the call as gates know it, once one holds it.
+    `price`: the tokens that were taken from the bucket, None if none were due. `owed`: the price that has still to be
+    taken, None for none. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call belongs
+    to, None if the configuration names no apps. `waiter`: the call as gates know it, once one holds it.
     """
 
     __slots__ = (
@@ -91,9 +91,9 @@ class Payment:
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
 
     def wait(self, place: str, waiter: Applicant | None = None) -> bool:
-        """Take a place in the waiting room for the call, in exchange for the one that it has there, if any; False if
-        the room is full. `place`: the reason for the wait, "backoff" or "held"; `waiter`: the call as a gate knows it,
-        if one holds it.
+        """Take a place in the waiting room for the call, in exchange for the place that it has there, if any. Returns
+        False if the room is full. `place`: the reason for the wait, "backoff" or "held". `waiter`: the call as a gate
+        knows it, if one holds it.
         """
         if self._place != place:
             if self._place:
@@ -105,28 +105,28 @@ class Payment:
         return True
 
     def leave_room(self) -> None:
-        """Free the place in the waiting room, since nothing is waited for any more."""
+        """Free the place in the waiting room, since the call waits for nothing any more."""
         if self._place:
             self.room.leave(self.upstream, self._place == "held", self)
             self._place = ""
 
     @property
     def may_be_ousted(self) -> bool:
-        """Whether the call, which a gate holds, may lose its place in the waiting room; one that was the probe of an
-        outage keeps it.
+        """Whether the call may lose its place in the waiting room to another. It may if a gate holds it, unless it was
+        the probe of an outage.
         """
         return self.waiter is not None and not self.waiter.was_probe
 
     def ousted(self) -> None:
-        """Note that the waiting room gave the call's place to a call of a better priority; the call, when it asks
-        again, is refused.
+        """Note that the waiting room gave the call's place to a call of higher priority. The call is refused when it
+        asks again.
         """
         self._place = ""
         if self.waiter is not None:
             self.waiter.oust("room")
 
     def take(self, price: float, now: float) -> bool:
-        """Take the price of a retry from the bucket; False if the bucket refuses."""
+        """Take the price of a retry from the bucket. Returns False if the bucket refuses."""
         if self.bucket is not None and not self.bucket.take(price, now):
             return False
         self.price, self._taken_at = price, now
@@ -141,8 +141,8 @@ class Payment:
 
     def owe(self, price: float, limit: float, now: float) -> bool:
         """Note that a retry has still to pay the price, because the bucket's tokens are outside this process and have
-        to be asked for. From the time `limit`, a missing answer counts as a refusal. Returns False, with nothing noted,
-        if the bucket is not one that can be asked.
+        to be asked for. `limit`: the time from which a missing answer counts as a refusal. Returns False, with nothing
+        noted, if the bucket is none that can be asked.
         """
         if self.bucket is None or self.bucket.affords(price, now) != ASK:
             return False
@@ -150,7 +150,7 @@ class Payment:
         return True
 
     def pay(self, now: float) -> bool:
-        """Take the owed price of the retry, if this process has the tokens by now; False if it has not."""
+        """Take the owed price of the retry, if this process has the tokens by now. Returns False if it has not."""
         if self.owed is None or not self.take(self.owed.price, now):
             return False
         self.owed = None
@@ -158,7 +158,7 @@ class Payment:
 
     def granted(self, price: float, now: float) -> bool:
         """Note that the bucket outside this process, which was asked for the price, has granted it. Returns False if
-        the payment does not need the price any more, so that the caller has to give it back.
+        the payment no longer needs the price, so that the caller has to give it back.
         """
         if not self._waits_for(price):
             return False
@@ -168,7 +168,7 @@ class Payment:
 
     def refused(self, price: float) -> bool:
         """Note that the bucket outside this process, which was asked for the price, refuses it. The retry may still be
-        paid from tokens that this process has. Returns False if the payment does not wait for this answer any more.
+        paid from tokens that this process has. Returns False if the payment no longer waits for this answer.
         """
         owed = self.owed
         if owed is None or not self._waits_for(price):
@@ -177,12 +177,12 @@ class Payment:
         return True
 
     def _waits_for(self, price: float) -> bool:
-        """Whether the bucket outside this process was asked for this price, and its answer is waited for."""
+        """Whether the bucket outside this process was asked for this price, and has not answered yet."""
         return self.owed is not None and self.owed.asked and self.owed.price == price
 
     def take_hedge(self, hedges: Hedges, share: float, now: float) -> bool:
-        """Count the attempt as a hedge, if it was not counted before; False if the scope already has as many hedges as
-        allowed, `share` (0 to 1) of its calls.
+        """Count the attempt as a hedge, unless it was counted before. Returns False if the scope already has as many
+        hedges as are allowed. `share`: the share (0 to 1) of the scope's calls that may be hedged.
         """
         if self._hedge is None:
             at = hedges.take(share, now)
@@ -192,9 +192,9 @@ class Payment:
         return True
 
     def pass_gate(self, gate: TokenGate | Rates, waiter: Applicant, now: float) -> float:
-        """Take what this attempt costs at the gate (that of rate buckets, or of the adaptive limiter, which takes
-        nothing while it is off), unless it has paid there already. Returns a time up to `now` if the attempt has passed
-        the gate, else the later time at which to ask again.
+        """Take what this attempt costs at the gate, unless it has paid there already. The gate is that of rate buckets,
+        or of the adaptive limiter, which takes nothing while it is off. Returns a time up to `now` if the attempt has
+        passed the gate; otherwise the later time at which to ask again.
         """
         if gate in self._tokens or gate is self._free:
             return now
@@ -210,9 +210,9 @@ class Payment:
         return at
 
     def settle(self, unused: Estimate, served: bool, now: float) -> None:
-        """Correct the price paid at rate buckets from the estimated tokens to those that the attempt used: put back the
-        `unused` ones or, if a number is negative, take as many more. `served`: the attempt succeeded. A second call for
-        an attempt does nothing.
+        """Correct the price that was paid at rate buckets, from the estimated tokens to those that the attempt used.
+        `unused`: the tokens to put back; of a negative number, as many more are taken. `served`: the attempt succeeded.
+        A second call for an attempt does nothing.
         """
         if self.estimate is not None:
             self.estimate = None
@@ -222,7 +222,7 @@ class Payment:
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
         """Take a place under the concurrency limit for the attempt, if it has none. Returns a time up to `now` if it
-        has one then, else the later time at which to ask again, or REJECTED if the call may not wait under the limit's
+        then has one; the later time at which to ask again; or REJECTED if the call may not wait under the limit's
         `rules`.
         """
         if self._under_way is not None:
@@ -233,12 +233,12 @@ class Payment:
         return at
 
     def has_place(self, places: Places) -> None:
-        """Note that the attempt holds one of these places already, from before this payment was made."""
+        """Note that the attempt already holds one of these places, from before this payment was made."""
         self._under_way = places
 
     def land(self, now: float) -> None:
-        """Free the attempt's place under the concurrency limit, if it has one: the attempt is not under way any
-        more.
+        """Free the attempt's place under the concurrency limit, if it has one, because the attempt is no longer under
+        way.
         """
         places, self._under_way = self._under_way, None
         if places is not None:
@@ -248,8 +248,8 @@ class Payment:
             load.give_back(now)
 
     def fly(self, load: Places, now: float) -> None:
-        """Count the attempt as under way to its endpoint, in `load`, until it ends. If it was sent to another endpoint
-        before, it no longer counts there.
+        """Count the attempt as under way to its endpoint until it ends. `load`: the count for that endpoint. If the
+        attempt was sent to another endpoint before, it no longer counts there.
         """
         if self._load is not None:
             self._load.give_back(now)
@@ -265,17 +265,17 @@ class Payment:
         *,
         least: bool = False,
     ) -> bool:
-        """Choose the attempt's endpoint, in place of an earlier choice; False if the circuit breakers of all endpoints
-        are open. `avoid`: the endpoints to use only if no other is left; `only`: the endpoint that was chosen already;
-        `least`: choose the one with the fewest attempts under way.
+        """Choose the attempt's endpoint, in place of an earlier choice. Returns False if the circuit breakers of all
+        endpoints are open. `avoid`: the endpoints to use only if no other is left. `only`: the endpoint that was chosen
+        already, None for none. `least`: choose the endpoint with the fewest attempts under way.
         """
         self.forgo_choice(now)
         self.choice = endpoints.choose(avoid, now, only, least=least)
         return self.choice is not None
 
     def forgo_choice(self, now: float) -> None:
-        """Undo the choice of the attempt's endpoint; if the attempt was to be the probe of the endpoint's circuit
-        breaker, the breaker may choose another.
+        """Undo the choice of the attempt's endpoint. If the attempt was to be the probe of the endpoint's circuit
+        breaker, another attempt may be it.
         """
         if self.choice is not None:
             self.choice.undecided(now)
@@ -291,7 +291,7 @@ class Payment:
         self.price = self.owed = None
 
     def leave_gates(self, now: float) -> None:
-        """Give back the tokens, the place and the hedge that gates granted this attempt; the price of the retry stays
+        """Give back the tokens, the place and the hedge that gates granted this attempt. The price of the retry stays
         paid.
         """
         self.land(now)
@@ -314,9 +314,9 @@ class Payment:
 def pay_for(
     bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None, price: float, due: float, now: float
 ) -> Payment | Outcome:
-    """Take the price of a retry that is due at `due` (seconds) from the bucket, and a place in the waiting room until
-    then. Returns the payment; or the outcome if either is refused, and nothing is taken then. A price that has to be
-    asked for is owed. `upstream`, `app`: those of the call.
+    """Take the price of a retry that is due at the time `due` (seconds) from the bucket, and a place in the waiting
+    room until then. Returns the payment; or, if price or place is refused, the outcome, and then nothing is taken. A
+    price for which the bucket has to be asked is noted as owed. `upstream`, `app`: those of the call.
     """
     payment = Payment(bucket, room, upstream, app)
     if due > now and not payment.wait(_BACKOFF):

@@ -1,9 +1,9 @@
 """The Smithy retry interfaces (contract, section 7), and the adapter that a call uses for a user's own `RetryStrategy`.
 
-The state of one call is kept in its token, the state that calls share by the strategy, and every method is a plain
-function: a strategy decides, its caller waits. The protocols can be used with `isinstance`: everything that a strategy
-may ask of an exception is an attribute of it. A strategy that raises an exception its interface does not allow loses
-the retry, never the call.
+The state of one call is kept in its token, and the state that calls share in the strategy. Every method is a plain
+function: a strategy decides, and its caller waits. The protocols can be used with `isinstance`. A strategy learns
+everything about a failure from attributes of the exception. If a strategy raises an exception that its interface does
+not allow, the call loses the retry, but never its answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RetryError(Exception):
 @runtime_checkable
 class ErrorRetryInfo(Protocol):
     """An exception with attributes that say whether and when to retry (`is_retry_safe`, `retry_after`,
-    `is_throttling_error`). If it has no `is_timeout_error`, it counts as no timeout.
+    `is_throttling_error`). An exception without the attribute `is_timeout_error` counts as no timeout.
     """
 
     is_retry_safe: bool | None = None
@@ -54,7 +54,7 @@ else:
 @runtime_checkable
 @_dataclass_to_type_checkers(kw_only=True)
 class RetryToken(Protocol):
-    """The token that one call holds between two attempts. A strategy issues it, and it is used once.
+    """The token that one call holds from one attempt to the next. A strategy issues it, and it is used once.
 
     For type checkers, its members are those of the Smithy Python design, where it is a dataclass, so that either is
     accepted for the other. At run time any object with the attributes `retry_count` and `retry_delay` is a token.
@@ -69,14 +69,14 @@ class RetryToken(Protocol):
 
 @runtime_checkable
 class RetryBackoffStrategy(Protocol):
-    """A computation of waits, which keeps no state of any call.
+    """The computation of waits, which keeps no state of any call.
 
-    A strategy may also take the keywords `previous` (the backoff computed before, in seconds, None at first) and
-    `throttling` (whether the last error was a throttling); they are passed only if its signature has them.
+    A backoff strategy may also take the keywords `previous` (the last backoff in seconds, None at first) and
+    `throttling` (whether the last error was a throttling). They are passed only if its signature has them.
     """
 
     def compute_next_backoff_delay(self, retry_attempt: int) -> float:
-        """Seconds before retry `retry_attempt` (1, 2, ...); 0 for attempt 0."""
+        """The seconds to wait before the retry with the number `retry_attempt` (1, 2, ...); 0 for attempt 0."""
 
 
 @runtime_checkable
@@ -90,12 +90,14 @@ class RetryStrategy(Protocol):
     """The number of attempts, including the first."""
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call within a scope; the caller waits the token's delay. Raises RetryError if no token is
-        available.
+        """Begin a call in the scope named `token_scope` (None: the scope without a name). Returns the token of the
+        call's first attempt; the caller waits the token's delay before it sends the attempt. Raises RetryError if no
+        token is available.
         """
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """Exchange a failed attempt's token for the next one's, or raise RetryError from `error`.
+        """Exchange a failed attempt's token for the next attempt's token, or raise RetryError from `error` if there is
+        no next attempt.
 
         Raises ValueError for a token that this strategy did not issue or that was used already.
         """
@@ -107,8 +109,8 @@ class RetryStrategy(Protocol):
 
 
 class AttemptFailed(Exception):  # noqa: N818 - an argument for a strategy, never raised
-    """A failed attempt as an exception with `ErrorRetryInfo` and `HasFault`, which a user's own strategy is asked
-    about.
+    """A failed attempt as an exception (with `ErrorRetryInfo` and `HasFault`), by which a user's own strategy
+    decides.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -121,7 +123,9 @@ class AttemptFailed(Exception):  # noqa: N818 - an argument for a strategy, neve
 
 
 class CustomToken:
-    """The token that one call holds under a user's own strategy."""
+    """The token that one call holds under a user's own strategy. `initial_delay`: the seconds to wait before the first
+    attempt.
+    """
 
     __slots__ = ("_strategy", "_token", "initial_delay")
 
@@ -136,8 +140,8 @@ class CustomToken:
             self._token = None
 
     def next_delay(self, failure: Failure) -> float | Outcome:
-        """Seconds to wait before the next attempt, as the user's own strategy says; or, if the strategy refuses the
-        attempt or fails, the outcome that ends the call.
+        """The seconds to wait before the next attempt, as the user's own strategy says, but no less than a pushback. If
+        the strategy refuses the attempt or fails, the result is the outcome that ends the call.
         """
         if self._token is None:
             return Outcome.BUCKET_EMPTY

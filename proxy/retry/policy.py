@@ -1,8 +1,8 @@
 """The policy of a call: frozen definitions, which the configuration compiles to.
 
-Law: a policy holds no state. What calls share is kept in a bucket, what one call knows in its token. Durations are
-seconds, sizes bytes. Names are those of the contract, section 3. `target` is opaque here: data for transport that a
-policy only carries.
+Law: a policy holds no state. What calls share is kept in a bucket, and what one call knows in its token. Durations are
+seconds, and sizes bytes. Names are those of the contract, section 3. The core does not look into `target`, which is
+data for the transport.
 """
 
 from __future__ import annotations
@@ -48,24 +48,29 @@ class Backoff(BackoffBase):
 
 @dataclass(frozen=True, slots=True)
 class Percentile:
-    """A delay that is measured, not configured: `percent` (50 to 99.9) of the measured times are not longer."""
+    """A delay that is measured, not configured: the time within which `percent` (50 to 99.9) of 100 measured times
+    lie.
+    """
 
     percent: float
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy(StrategyBase):
-    """A strategy's definition. `name` is what the user called it; `kind` one of the contract's table, or "custom".
+    """A strategy's definition. `name`: the name that the user gave it. `kind`: one of the kinds in the contract's
+    table, or "custom".
 
-    `hedging_delay`: the seconds before each hedge, None for a strategy that does not hedge. `hedging_percentile`: the
-    delay is this percentile (50 to 99.9) of the times of the scope's successes, and `hedging_delay` applies only while
-    there is no percentile, and before the retries of a call that is not hedged. `extra`: the share of the calls (0 to
-    1) that may be hedged; None for no bound.
+    `own_bucket`: the bucket that policies without one of their own use. `hedging_delay`: the seconds before each hedge,
+    None for a strategy that does not hedge. `hedging_percentile`: the delay is this percentile (50 to 99.9) of the
+    times of the scope's successes; `hedging_delay` then applies only while there is no percentile, and before the
+    retries of a call that is not hedged. `extra`: the share of the calls (0 to 1) that may be hedged; None for no
+    bound.
 
     `exact_pushback` (grpc): a pushback replaces the backoff and starts the series again. `pushback_clamp`
-    (standard-2026): a pushback counts as at least the backoff, and as at most the backoff plus this clamp (seconds).
-    `paced` (adaptive): the CUBIC limiter, which delays first attempts too unless `delay_first` is false. `custom` is a
-    section 7 RetryStrategy object, and `remake` makes a new one like it, without any history.
+    (standard-2026): a pushback counts as at least the backoff, and as at most the backoff plus this number of seconds.
+    `paced` (adaptive): the CUBIC limiter is used, which delays first attempts too unless `delay_first` is false.
+    `custom`: a RetryStrategy object of the user's (section 7). `remake`: makes a new object like `custom`, without any
+    history.
     """
 
     kind: str = field()
@@ -87,8 +92,8 @@ class Strategy(StrategyBase):
 
     @property
     def default_bucket(self) -> BucketSpec | None:
-        """The bucket of a policy without the key `bucket`: the strategy's own, which refills in quiet if it is a
-        quota.
+        """The bucket for a policy without the key `bucket`: the strategy's own. If that is a quota, it also refills
+        while few calls are made.
         """
         own = self.own_bucket
         return own.refilled_in_quiet(self.max_attempts) if isinstance(own, QuotaSpec) else own
@@ -107,8 +112,10 @@ class Timeouts(TimeoutsBase):
 
 @dataclass(frozen=True, slots=True)
 class PushbackPolicy(PushbackPolicyBase):
-    """The bounds on pushbacks, in seconds. `hold`: the longest that cooldowns hold one call, in all. `ahead`: calls
-    also wait until they fit into the limits that answers report.
+    """The bounds on pushbacks, in seconds. `max_delay`: the longest delay that is obeyed. `cooldown`: what calls do
+    that a cooldown holds. `hold`: the longest that cooldowns hold one call, in all. `of`: whether a delay holds the
+    calls to all endpoints, or only those to the endpoint that named it. `ahead`: calls also wait until they fit into
+    the limits that answers report.
     """
 
     max_delay: float = 60.0
@@ -120,8 +127,8 @@ class PushbackPolicy(PushbackPolicyBase):
 
 @dataclass(frozen=True, slots=True)
 class AutoLimit:
-    """The bounds on a limit that redrive finds by itself (contract, section 14): at most `queue` calls of the scope
-    wait for it, for at most `wait` seconds each.
+    """The bounds on waiting for a limit that redrive itself has set up (contract, section 14): at most `queue` calls of
+    the scope wait, each for at most `wait` seconds.
     """
 
     queue: int = 1000
@@ -130,9 +137,9 @@ class AutoLimit:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """The limit on the attempts of a scope that are under way: at most `max`; others wait, at most `queue` of them, for
-    at most `wait` seconds. `group` names the limit, since an upstream may have several limits: the limit that a route
-    sets for itself has a name of its own.
+    """The limit on the attempts of a scope that are under way: at most `max`. Further calls wait: at most `queue` of
+    them, each for at most `wait` seconds. `group`: the name of the limit, since an upstream may have several: a limit
+    that a route sets for itself has a name of its own.
     """
 
     max: int
@@ -143,10 +150,10 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The bounds on asking for the rest of an answer that broke (contract, section 15): at most `max` resumptions
-    without progress, while the app gets nothing for at most `wait` seconds. `stall`: an answer that is silent for so
-    many seconds has broken, None for never. `discard`: the most bytes that are read and dropped if the upstream sends
-    the whole answer again.
+    """The bounds on asking for the rest of an answer that broke (contract, section 15). `max`: how often the rest is
+    asked for without progress. `wait`: the most seconds in which the app gets nothing. `stall`: an answer that is
+    silent for this many seconds counts as broken, None for never. `discard`: the most bytes that are read and dropped
+    if the upstream sends the whole answer again.
     """
 
     max: int = 10
@@ -157,9 +164,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswers:
-    """The bounds on answers that are kept back until they are whole (contract, section 15). `whole`: the most bytes of
-    body that are kept. An answer without a length is kept for at most `pause` seconds from its head; one with a length
-    is kept until no byte has come for `wait` seconds.
+    """The bounds on holding an answer back until it is complete (contract, section 15). `whole`: the most bytes of body
+    that are held. `pause`: the most seconds, from its head, for which an answer without a length is held. `wait`: an
+    answer with a length is held until no byte has come for this many seconds.
     """
 
     whole: int = 64 * 1024
@@ -169,9 +176,9 @@ class WholeAnswers:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """The field that carries idempotency keys. `header` is in the user's spelling. `form`: how a key that redrive adds
-    is written: `string` is a structured field's string, as the IETF draft has it
-    (draft-ietf-httpapi-idempotency-key-header, 2.1).
+    """The field that carries idempotency keys. `header`: its name in the user's spelling. `inject`: redrive adds a key
+    to requests without one. `form`: how such a key is written: `bare`, or `string`, which is a structured field's
+    string, as the IETF draft has it (draft-ietf-httpapi-idempotency-key-header, 2.1).
     """
 
     header: str = "Idempotency-Key"
@@ -181,8 +188,8 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class HeaderEdits(HeaderEditsBase):
-    """The edits of the header fields of a request or an answer: `set` replaces or adds fields; `remove` takes out the
-    fields of these lower-case names.
+    """The edits of the header fields of a request or an answer. `set`: fields that are replaced or added. `remove`: the
+    lower-case names of fields that are removed.
     """
 
     set: tuple[tuple[str, str], ...] = ()
@@ -191,9 +198,9 @@ class HeaderEdits(HeaderEditsBase):
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """An upstream that takes over calls that would fail at the first. `to` is its name. `json` are members to set at
-    the top level of the body, each with its value as JSON text. `keep` are fields and query parameters, in lower case,
-    that are passed on although their names mark them as secrets of the first upstream.
+    """An upstream that takes over calls which would fail at the first. `to`: its name. `json`: members to set at the
+    top level of the body, each with its value as JSON text. `keep`: fields and query parameters, in lower case, that
+    are passed on although their names mark them as secrets of the first upstream.
     """
 
     to: str
@@ -202,8 +209,8 @@ class Fallback:
 
 
 class KeyFile:
-    """A file that has the value of a credential. `format`: the field's value, {} standing for the file's content.
-    `renewed_at`: when a new content was found after a 401 (seconds).
+    """A file that has the value of a credential. `path`: its path. `format`: the field's value, in which {} stands for
+    the file's content. `renewed_at`: the time at which a 401 last led to the discovery of a new content (seconds).
     """
 
     __slots__ = ("_read_at", "format", "path", "renewed_at")
@@ -214,8 +221,8 @@ class KeyFile:
         self.renewed_at = self._read_at = -float("inf")
 
     def is_due(self, now: float) -> bool:
-        """Whether the file may be read again now: at most once a second (contract, section 16). If so, it counts as
-        read now.
+        """Whether the file may be read again now, which is allowed once a second (contract, section 16). If so, it
+        counts as read now.
         """
         if now < self._read_at + 1.0:
             return False
@@ -227,10 +234,11 @@ class KeyFile:
 class Credentials:
     """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
 
-    `values` are whole field values as they were when the configuration was read, and never shown; people see their
-    numbers, from 1. `pick`: "next" to take turns, or "first" to use the first that may be used. `files`: the file of
-    each value that stands in one; empty if none does. `lines`: the field lines with the values in force, which may have
-    been read from their files again; `digests`: the hashes of these values, under which state is kept for each.
+    `values`: whole field values, as they were when the configuration was read; they are never shown, and people see
+    their numbers, from 1. `pick`: "next" to take turns, or "first" to use the first that may be used. `files`: for each
+    value, the file that it is from, or None; empty if no value is from a file. `lines`: the field lines with the values
+    in force, which may have been read from their files again. `digests`: the hashes of these values, under which state
+    is kept for each.
     """
 
     header: str
@@ -250,8 +258,8 @@ class Credentials:
             object.__setattr__(self, name, value)
 
     def renew(self, number: int, content: str, now: float) -> None:
-        """Use `content`, the new content of the file of the credential with this number, as its value from now on.
-        Nothing changes if it is the value in force.
+        """From now on, use `content`, the new content of the file of the credential with the number `number`, as the
+        credential's value. Nothing changes if that is its value already.
         """
         file = self.files[number]
         assert file is not None  # the value stands in a file
@@ -271,8 +279,8 @@ def _digest(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The property that calls must have in common to share the strategy's own bucket, limiter and cooldown. `header` is
-    a lower-case name if `by` is "header".
+    """The property that calls must have in common to share the strategy's own bucket, limiter and cooldown. `by`: what
+    it is. `header`: the field's lower-case name if `by` is "header".
     """
 
     by: Literal["host", "upstream", "header"] = "host"
@@ -281,7 +289,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class BreakerSpec:
-    """The circuit breaker of each endpoint (contract, section 13). `failure_ratio` is 0 to 1; times are seconds."""
+    """The circuit breaker of each endpoint (contract, section 13). `failure_ratio`: the share of failures (0 to 1) at
+    which it opens. `minimum_attempts`: the fewest attempts for that. `window`: the seconds over which attempts count.
+    `open`: the seconds for which it stays open at first.
+    """
 
     failure_ratio: float = 0.5
     minimum_attempts: int = 20
@@ -291,9 +302,9 @@ class BreakerSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndpointShare:
-    """The label, weight and priority of an endpoint, by which the core chooses among an upstream's endpoints. `label`
-    is also the name of its circuit breaker: host:port, with the path if several endpoints of the upstream have that
-    host:port.
+    """The label, weight and priority of an endpoint, by which the core chooses among an upstream's endpoints. `label`:
+    host:port, with the path if several endpoints of the upstream have that host:port; it is also the name of the
+    endpoint's circuit breaker.
     """
 
     label: str
@@ -303,13 +314,13 @@ class EndpointShare:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy(PolicyBase):
-    """Everything that applies to one call. `upstream` and `route` are metric labels ("" = no route matched).
+    """Everything that applies to one call. `upstream` and `route`: labels for metrics; the route is "" if none matched.
 
-    `rate` and `more_rates`: the rate buckets, all of which each attempt pays; `tokens`: the rules by which an attempt's
-    price in a language model's tokens is estimated, if a bucket counts those. `endpoints`: those of the target, in its
-    order, if the core chooses among them; else the driver takes turns. `via`: redrive adds its Via field to requests
-    and answers; if False, it recognizes its own requests, if they come back to it in a loop, by another field of its
-    own.
+    `rate` and `more_rates`: the rate buckets, all of which each attempt pays. `tokens`: the rules by which an attempt's
+    price in a language model's tokens is estimated, if a bucket counts those. `endpoints`: the endpoints of the target,
+    in its order, if the core chooses among them; empty if the driver lets them take turns. `via`: redrive adds its Via
+    field to requests and answers. If it is False, redrive adds another field of its own to requests, so that it
+    recognizes those that come back to it in a loop.
     """
 
     upstream: str = field()

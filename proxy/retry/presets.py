@@ -1,4 +1,4 @@
-"""The built-in strategies: the contract's table of strategies, as definitions. Every default names its source. The
+"""The built-in strategies, as definitions: the contract's table of strategies. Every default names its source. The
 `kind:` of a configuration and the classes of `proxy.retry.smithy` both start from this one table.
 """
 

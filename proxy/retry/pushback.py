@@ -66,10 +66,11 @@ def read_pushback(
     trailers: Fields | None = None,
     peeked: bytes | None = None,
 ) -> Pushback:
-    """The pushback of an answer of this status and class. `wall`: seconds since the epoch, when the answer came.
+    """The pushback of an answer with this status and class. `wall`: the time at which the answer came, in seconds since
+    the epoch.
 
-    `trailers`: those that came with the head (gRPC sends its fields there). `peeked`: the part of the body that was
-    peeked at, None if none was. `delay` and `cooldown` of the result are seconds.
+    `trailers`: the trailers that came with the head (gRPC sends its fields there). `peeked`: the beginning of the body,
+    as far as it was read, None if it was not. `delay` and `cooldown` of the result are seconds.
     """
     if cls is Class.SUCCESS:
         return NO_PUSHBACK
@@ -78,15 +79,15 @@ def read_pushback(
 
 
 def read_moment(fields: Fields, wall: float, format_: TimeFormat, value: str) -> float | None:
-    """The seconds until the moment that `value`, a text in an answer with these fields, names in this format
-    (`format_`, one of `ResetField`'s); None if it is unreadable, or the moment has passed. `wall`: when the answer
-    came, in seconds since the epoch.
+    """The seconds until the moment that `value` names; None if it is unreadable, or the moment has passed. `fields`:
+    the fields of the answer that `value` is from. `wall`: the time at which the answer came, in seconds since the
+    epoch. `format_`: the format of `value`, one of those of `ResetField`.
     """
     return _PushbackReader(fields, None, 200, wall, None).moment(format_, value)
 
 
 def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
-    """Whether the body of this failure may name a delay, or the limit that was exceeded, and can be peeked at."""
+    """Whether the body of this failure may name a delay, or the limit that was exceeded, and can be looked at."""
     if reply.end or not ReplyEvidence(reply, None).may_look:
         return False
     if any(dialect.delays for dialect in dialects):
@@ -97,7 +98,7 @@ def looks_into_body(dialects: Sequence[Dialect], reply: Reply) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _PushbackReader:
-    """Reads the pushback of one answer: keeps its fields, and the longest delay found so far."""
+    """The reader of one answer's pushback: it has the answer's fields, and keeps the longest delay found so far."""
 
     fields: Fields
     trailers: Fields | None
@@ -129,8 +130,8 @@ class _PushbackReader:
         return [*self.fields.get_all(name), *self.trailers.get_all(name)]
 
     def should_retry(self) -> tuple[str, str]:
-        """The name of the field that forbids a retry, and of the field that asks for one; each "" if none does. A
-        prohibition wins.
+        """The name of the field that forbids a retry, and the name of the field that asks for one; each is "" if there
+        is none. If a field forbids a retry, no field counts as asking for one.
         """
         said = [(name, {value.lower() for value in self.values(name)}) for name in _SHOULD_RETRY]
         stop = next((name for name, words in said if "false" in words), "")
@@ -193,8 +194,8 @@ class _PushbackReader:
         return whole if whole is not None else self.until(read_http_date(value, self.wall))
 
     def until(self, moment: float | None) -> float | None:
-        """Seconds until a moment, given in seconds since the epoch, by the sender's clock; None for a moment in the
-        past.
+        """The seconds until a moment by the sender's clock; None if the moment has passed. `moment`: seconds since the
+        epoch.
         """
         if moment is None:
             return None
@@ -207,8 +208,8 @@ class _PushbackReader:
         return min(theirs, LONGEST) if theirs >= 0 else None
 
     def rate_limit(self) -> Iterator[tuple[str, float]]:
-        """The delays in the IETF's RateLimit fields, of each generation of its drafts, for quotas of which nothing
-        remains: each as the field's name and the seconds.
+        """The delays in the IETF's RateLimit fields, in each generation of its drafts, for quotas of which nothing
+        remains. Each is the field's name and the seconds.
         """
         for value in self.values("ratelimit"):
             for delay in _quotas_used_up(value):
@@ -222,8 +223,8 @@ class _PushbackReader:
                     yield "ratelimit-reset", seconds
 
     def reset(self, field: ResetField) -> Iterator[float]:
-        """The delays that a dialect's own reset field names, if nothing remains of the quota or the body says that its
-        limit was exceeded.
+        """The delays (seconds) that a dialect's own reset field names, if nothing remains of the quota, or if the body
+        says that its limit was exceeded.
         """
         used_up = field.remaining is None or any(_is_zero(value) for value in self.values(field.remaining.lower()))
         if not used_up and not self.is_met(field):
@@ -234,8 +235,8 @@ class _PushbackReader:
                 yield delay
 
     def is_met(self, field: ResetField) -> bool:
-        """Whether the body of a 429 names the limit of this reset field as exceeded: then the next request would not
-        fit, whatever the field says is left.
+        """Whether the body of a 429 names the limit of this reset field as the one that was exceeded. The next request
+        would then not fit, whatever the field says is left.
         """
         evidence = self.evidence
         if evidence is None or self.status != 429:
@@ -243,8 +244,8 @@ class _PushbackReader:
         return any(any_matches(evidence.json(path), glob) for path, glob in field.limit)
 
     def moment(self, format_: TimeFormat, value: str) -> float | None:
-        """Seconds from now until the moment that `value` names in this format (one of `ResetField`'s); None if the
-        value is unreadable or the moment has passed.
+        """The seconds from now until the moment that `value` names; None if the value is unreadable or the moment has
+        passed. `format_`: the format of `value`, one of those of `ResetField`.
         """
         if format_ in ("seconds", "duration"):
             return _whole(value) if format_ == "seconds" else _duration(value)
@@ -254,8 +255,8 @@ class _PushbackReader:
 
 
 def _rfc3339(value: str) -> float | None:
-    """Seconds since the epoch of `2026-01-01T00:00:00Z` (RFC 3339); an offset may replace the Z. None if it is
-    unreadable.
+    """The seconds since the epoch that a text such as `2026-01-01T00:00:00Z` names (RFC 3339; an offset may replace the
+    Z); None if it is unreadable.
     """
     if _RFC3339.fullmatch(value) is None:
         return None
@@ -268,12 +269,16 @@ def _rfc3339(value: str) -> float | None:
 
 
 def _whole(value: str) -> float | None:
-    """Seconds from a whole number: digits alone, no sign, no fraction; None for anything else."""
+    """The seconds that the text names, if it is a whole number: digits alone, no sign, no fraction; None for anything
+    else.
+    """
     return min(float(value), LONGEST) if _WHOLE.fullmatch(value) else None
 
 
 def _milliseconds(value: str) -> float | None:
-    """Seconds from a number of milliseconds, which may have decimals; None for anything else."""
+    """The seconds that the text names, if it is a number of milliseconds, which may have decimals; None for anything
+    else.
+    """
     return min(float(value) / 1000, LONGEST) if _DECIMAL.fullmatch(value) else None
 
 
@@ -294,7 +299,7 @@ def _duration(value: str) -> float | None:
 
 
 def _quotas_used_up(value: str) -> Iterator[float]:
-    """The seconds until the reset of each quota, in a RateLimit field's value, of which nothing remains. In the list
+    """For each quota of which nothing remains, in a RateLimit field's value, the seconds until its reset. In the list
     form each member is a quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the older dictionary is one quota over
     several members (`limit=100, remaining=0, reset=30`).
     """

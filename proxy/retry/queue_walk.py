@@ -2,7 +2,8 @@
 
 When an upstream names a delay, all calls that it holds ask again how long they wait, one after the other and in the
 order of the queue (`retime_all` in `proxy.retry.lane`). Each answer depends on the calls before the one that asks. A
-walk goes on where the call before stopped, so that a thousand calls take a thousand steps instead of half a million.
+walk goes on from the call for which it was asked last, so that a thousand calls take a thousand steps instead of half a
+million.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ _ALIKE = 1e-9
 
 
 class QueueWalk:
-    """The turns of the calls in `queue`, which maps each held call to the time since when it waits.
+    """The turns of the calls in `queue`, which maps each held call to the time since which it waits.
 
-    A call's turn is the time at which it would be sent. The turn of the first call is `start`, that of each call after
-    it is `gap` later than the turn of the call before. A call whose next turn is later than `patience` after it began
-    to wait leaves before its turn, which the next call takes. All are seconds, turns on the same clock as the times in
-    the queue. With a start of 0, a gap of 1 and an infinite patience, a call's turn is the number of calls before it.
+    A call's turn is the time at which it would be sent. The first call's turn is `start`, and each further call's turn
+    is `gap` later than the turn of the call before it. A call waits for at most `patience`. If its turn is the last
+    that it can wait for, it is taken to leave, and the next call has the same turn. All are seconds, and turns are on
+    the same clock as the times in the queue. With a start of 0, a gap of 1 and an infinite patience, a call's turn is
+    the number of calls before it.
     """
 
     __slots__ = ("_at", "_calls", "_queue", "_size", "_turn", "_turns", "gap", "patience", "start")
@@ -38,7 +40,7 @@ class QueueWalk:
         self._turns: dict[Waiter, float] = {}  # of the calls that were passed
 
     def is_of(self, queue: dict[Waiter, float], start: float, gap: float, patience: float) -> bool:
-        """Whether the walk is along this queue as it is now, with these figures."""
+        """Whether this walk is along the queue `queue`, as it is now, with the same start, gap and patience."""
         return (
             queue is self._queue
             and len(queue) == self._size
@@ -48,7 +50,7 @@ class QueueWalk:
         )
 
     def turn_of(self, waiter: Waiter) -> float:
-        """The turn of a call; of one that is not in the queue, the turn after all others."""
+        """The turn of a call. For a call that is not in the queue, it is the turn after all others."""
         known = self._turns.get(waiter)
         if known is not None:
             return known
@@ -64,13 +66,13 @@ class QueueWalk:
         return self._turn
 
     def joined(self, waiter: Waiter) -> None:
-        """Note that a call has come, which is the last in the queue."""
+        """Note that a call has come, as the last in the queue."""
         self._calls.append(waiter)
         self._size += 1
 
     def left(self, waiter: Waiter) -> bool:
-        """Note that a call has left the queue. If it is the call that the walk passed last, the walk can go on, and
-        True is returned. Otherwise the walk is over, and must not be used again.
+        """Note that a call has left the queue. Returns whether the walk can go on, which it can if that call was the
+        last that it passed. If not, the walk must not be used again.
         """
         if not self._at or self._calls[self._at - 1] is not waiter:
             return False
@@ -100,8 +102,8 @@ class QueueWalks:
         return int(walk.turn_of(waiter))
 
     def turn_of(self, waiter: Waiter, queue: dict[Waiter, float], start: float, gap: float, patience: float) -> float:
-        """The time at which the call is sent, if the first call in the queue is sent at `start`, one more each `gap`
-        seconds, and calls that are not sent within `patience` seconds leave.
+        """The time at which the call is sent. `start`: the time at which the first call in the queue is sent. `gap`:
+        the seconds from one call to the next. `patience`: the seconds after which calls that are not sent leave.
         """
         walk = self._turns
         if walk is None or not walk.is_of(queue, start, gap, patience):
@@ -109,7 +111,7 @@ class QueueWalks:
         return walk.turn_of(waiter)
 
     def joined(self, waiter: Waiter) -> None:
-        """Note that a call has come, which is the last in the queue."""
+        """Note that a call has come, as the last in the queue."""
         if self._numbers is not None:
             self._numbers.joined(waiter)
         if self._turns is not None:

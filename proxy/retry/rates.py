@@ -1,9 +1,10 @@
 """Several rate buckets that one attempt pays together: all of them, or none (contract, section 16).
 
-An attempt costs one token of a bucket that counts attempts; of a bucket that counts a language model's tokens it costs
-as many as are estimated (`proxy.retry.token_estimate`), in all, or of those that the bucket counts. A waiter stands in
-the queues of all gates at once, and joins them in one step, so the first to come is the first everywhere, and no two
-waiters can wait for each other.
+A bucket counts either attempts or a language model's tokens. An attempt costs one token of a bucket that counts
+attempts. Of the other kind it costs as many tokens as are estimated (`proxy.retry.token_estimate`), in all, or only
+those of the prompt or output if the bucket counts only these. A waiting call is in the queues of all these buckets'
+gates at once, and joins them in one step. So the first to come is the first everywhere, and no two calls can wait for
+each other.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from proxy.retry.waiter import Waiter
 
 
 class Payer(Waiter, Protocol):
-    """A waiter that says what its attempt costs."""
+    """A waiting call that says what its attempt costs."""
 
     estimate: Estimate | None  # of the attempt's tokens; None if they are not known, and count as none
 
 
 class Rates:
-    """The gates of several rate buckets, or of one that counts a language model's tokens. `gates`: each gate, with what
-    its bucket counts.
+    """The gates of several rate buckets, or of one that counts a language model's tokens. `gates`: each gate, with the
+    unit that its bucket counts.
     """
 
     __slots__ = ("_lead", "gates")
@@ -37,8 +38,8 @@ class Rates:
             gate.bucket.paid_with(other.bucket for other, _ in gates if other is not gate)
 
     def ask(self, waiter: Payer, now: float) -> float:
-        """Take the attempt's price from all buckets and return `now`; else take nothing, and return the time to ask
-        again, or REJECTED if the waiter may not wait.
+        """Take the attempt's price from all buckets and return `now`. If any bucket lacks tokens, take nothing, and
+        return the time at which to ask again, or REJECTED if the call may not wait.
         """
         by_unit = price_of(waiter.estimate)
         prices = [(gate, by_unit[UNIT_INDEX[unit]]) for gate, unit in self.gates]
@@ -64,9 +65,9 @@ class Rates:
         return latest
 
     def _stand(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> None:
-        """Put a call into the queues of all gates before any gate is asked whether it is the call's turn. One gate
-        (`_lead`) decides the order of the calls for all gates. Used if the call, or another one that waits at that
-        gate, has an app. `prices`: each gate, with what the attempt costs there.
+        """Put a call into the queues of all gates before any gate is asked whether it is the call's turn. Used if this
+        call, or one that waits already, has an app: one gate (`_lead`) then decides the order of the calls for all
+        gates. `prices`: each gate, with what the attempt costs there.
         """
         lead = self._lead
         lead.stand(waiter, next(price for gate, price in prices if gate is lead), now)
@@ -75,8 +76,8 @@ class Rates:
                 gate.stand(waiter, price, now, lead.lines)
 
     def _take(self, waiter: Payer, prices: list[tuple[TokenGate, float]], now: float) -> bool:
-        """Take every price of `prices` (each gate, and what the attempt costs there), or none. False if a gate did not
-        have enough: another process may take the tokens of a shared bucket first.
+        """Take every price, or none; return whether they were taken. They may not be, because another process took
+        tokens of a shared bucket first. `prices`: each gate, with what the attempt costs there.
         """
         taken: list[tuple[TokenGate, float]] = []
         for gate, price in prices:
@@ -90,14 +91,15 @@ class Rates:
         return True
 
     def give_back(self, now: float, estimate: Estimate | None = None) -> None:
-        """Put back what an attempt has paid that is not sent. `estimate`: its price in a language model's tokens."""
+        """Put back what an attempt that is not sent has paid. `estimate`: its price in a language model's tokens."""
         by_unit = price_of(estimate)
         for gate, unit in self.gates:
             gate.give_back(now, by_unit[UNIT_INDEX[unit]])
 
     def settle(self, now: float, unused: Estimate, served: bool) -> None:
-        """Put back the `unused` part of the tokens that an attempt has paid; a negative number takes those that it used
-        beyond them. `served`: the attempt succeeded, so that a bucket of requested tokens keeps the output's part.
+        """Correct what an attempt has paid to the tokens that it really used. `unused`: the tokens to put back; of a
+        negative number, as many more are taken. `served`: the attempt succeeded, so that a bucket of requested tokens
+        keeps the output's part.
         """
         by_unit = price_of(unused)
         for gate, unit in self.gates:
@@ -110,21 +112,23 @@ class Rates:
                     gate.moved(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiter from all queues; those after it move up."""
+        """Remove the waiting call from all queues; those after it move up."""
         for gate, _ in self.gates:
             gate.leave(waiter, now)
 
     def seconds_left(self, now: float) -> float:
-        """Seconds that a new caller would wait, if its attempt cost one token of each bucket."""
+        """The seconds that a new call would wait, if its attempt cost one token of each bucket."""
         return max(gate.seconds_left(now) for gate, _ in self.gates)
 
     def withheld(self) -> str:
-        """Why a bucket gives no token at the moment although its level may suffice; "" if the levels alone decide."""
+        """The reason why a bucket gives no token at the moment, even if its level is high enough; "" if the levels
+        alone decide.
+        """
         return next((why for gate, _ in self.gates if (why := gate.withheld())), "")
 
 
 def _has(gate: TokenGate, waiter: Waiter, price: float, now: float) -> bool:
-    """Whether the waiter is first in the queue, and the bucket has the tokens that an attempt with this price needs to
-    begin (a full bucket, if the price is higher).
+    """Whether the waiting call is first in the queue, and the bucket has the tokens that an attempt with this price
+    needs to begin (a full bucket, if the price is higher).
     """
     return gate.is_first(waiter, now) and gate.bucket.wait(now, min(price, gate.bucket.capacity)) <= 0
