@@ -296,10 +296,10 @@ class Admission:
         return min(at, limit), None, "ahead"
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
-        """Whether the queue of the calls that the governor's limit holds has no room for this call. `auto` gives the
-        queue's size. `came`: the call has just come; if not, it is in the queue, but may have lost its place to a call
-        of higher priority. If the queue is full and has calls of lower priority than this one, the newest call of the
-        lowest priority is refused to make room.
+        """Whether the queue of the calls that the governor's limit holds has no room for this call. `auto`: has the
+        queue's size. `came`: the call has just come; if False, it is in the queue, but may have lost its place to a
+        call of higher priority. If the queue is full and has calls of lower priority than this one, the newest call of
+        the lowest priority is refused to make room.
         """
         if self.caller.ousted == "limit":
             return True

@@ -199,9 +199,9 @@ class Ahead:
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
     def test(self, whose: Whose, wait: float, most: float, now: float) -> bool:
-        """Have one call find out whether the reported limits of this endpoint and credential are right, if several
-        calls wait for them. `wait`: the seconds until the first of these calls fits. `most`: the most seconds that a
-        call waits; a later reset is too far away. Returns whether the test begins.
+        """Have one call find out whether the reported limits of the endpoint and credential in `whose` are right, if
+        several calls wait for them. `wait`: the seconds until the first of these calls fits. `most`: the most seconds
+        that a call waits; a later reset is too far away. Returns whether the test begins.
         """
         lane = self._lanes.get(whose)
         return lane is not None and len(lane.queue) >= SEVERAL and self._accounts[whose].test(wait, most, now)

@@ -60,8 +60,8 @@ class AwaitedRetryStrategy(Protocol):
         """
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """Exchange a failed attempt's token for the next attempt's token, or raise RetryError from `error` if there is
-        no next attempt.
+        """Exchange `token_to_renew`, a failed attempt's token, for the next attempt's token, or raise RetryError from
+        `error` if there is no next attempt.
         """
 
     async def record_success(self, *, token: RetryToken) -> None:
@@ -101,8 +101,9 @@ class AsyncRetryStrategy:
         self.strategy.max_attempts = other
 
     async def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call in a scope. Returns the token of its first attempt, whose delay the caller waits before it sends
-        the attempt. Raises RetryError if no token is available.
+        """Begin a call in the scope named `token_scope` (None: the scope without a name). Returns the token of its
+        first attempt, whose delay the caller waits before it sends the attempt. Raises RetryError if no token is
+        available.
         """
         try:
             return self.strategy.acquire_initial_retry_token(token_scope=token_scope)
@@ -110,8 +111,8 @@ class AsyncRetryStrategy:
             raise _awaited_error(no) from no.__cause__
 
     async def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """Exchange a failed attempt's token for the next attempt's token, or raise RetryError from `error` if there is
-        no next attempt.
+        """Exchange `token_to_renew`, a failed attempt's token, for the next attempt's token, or raise RetryError from
+        `error` if there is no next attempt.
 
         Raises ValueError for a token that the strategy did not issue or that was used already.
         """

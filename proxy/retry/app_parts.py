@@ -155,7 +155,9 @@ class AppParts:
 
 
 def _sizes(weights: Sequence[int], capacity: float, least: float) -> list[float]:
-    """The sizes of the parts in tokens: the capacity divided by weight, except that no part is smaller than `least`."""
+    """The sizes of the parts in tokens: the capacity is divided in proportion to `weights`, except that no part is
+    smaller than `least`.
+    """
     small: set[int] = set()
     while True:
         whole = sum(weight for index, weight in enumerate(weights) if index not in small)

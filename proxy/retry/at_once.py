@@ -63,8 +63,8 @@ def answered(choice: Choice, policy: Policy, env: Env, sent: float, now: float) 
 
 
 def learn_success(scope: ScopeState, now: float) -> None:
-    """Report a success to the gates of `scope`: the scope of the credential that the attempt carried, or of the
-    upstream if it carried none.
+    """Report a success to the gates of `scope`, the scope of the credential that the attempt carried, or that of the
+    upstream if it carried none. The attempt's place is freed.
     """
     if scope.pacing is not None:
         scope.pacing.learn(False, now)

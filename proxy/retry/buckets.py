@@ -97,8 +97,8 @@ class Bucket:
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
         """Find out whether the bucket grants the price of a retry that is due at the time `due`, and take the price if
-        so. `answer(price, granted)` is called exactly once: at the time `due`, or a round trip to Redis from now,
-        whichever is later, or sooner.
+        so. `answer(price, granted)` is called exactly once: at the latest at the time `due` or, if that is later, a
+        round trip to Redis from now.
         """
         answer(price, self.take(price, now))
 
@@ -412,7 +412,7 @@ class BudgetBucket(Bucket):
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
         """Stop counting a granted retry that was never sent: the one granted at the time `taken_at`, or the newest if
-        that is None.
+        that is None. Nothing is done if `price` is 0.
         """
         if price:
             self._uncount(taken_at)

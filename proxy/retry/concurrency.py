@@ -130,7 +130,7 @@ class Places:
 
     def _offered(self, others: Elsewhere, now: float) -> int:
         """How many free places are offered to calls in the queue that have not asked again yet. Such calls take no room
-        in the queue from a call that comes meanwhile.
+        in the queue from a call that comes meanwhile. `others`: how other processes use the places.
         """
         return max(0, self.most - self.in_use - others.in_use) if self.queue and self._has_share(now) else 0
 
@@ -238,7 +238,7 @@ class Places:
                 first.retime(now)
 
     def _has_share(self, now: float) -> bool:
-        """Whether this process may use another of the places that machines share."""
+        """Whether this process may use one more of the places that it shares with other machines."""
         return self.in_use < self.share and now < self._share_until
 
     def _room(self, rules: Concurrency) -> int:

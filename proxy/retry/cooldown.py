@@ -78,7 +78,7 @@ class CooldownBegan:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the cooldown began on another machine; the call whose answer began it is not known then."""
+        """Whether the cooldown began on another machine. Then nothing is known of the call whose answer began it."""
         return not self.method
 
 

@@ -103,7 +103,9 @@ class Batch:
             self._attempts.add(attempt)
 
     def ended(self, attempt: object, *, refused: bool) -> bool:
-        """Note how an attempt ended, if it belongs to the batch. Returns whether it does."""
+        """Note how an attempt ended, if it belongs to the batch. Returns whether it does. `refused`: the attempt was
+        refused; if False, it was served.
+        """
         if attempt not in self._attempts:
             return False
         self._attempts.discard(attempt)

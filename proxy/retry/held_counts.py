@@ -14,7 +14,8 @@ _MEASURED_OVER = 20.0
 
 class HeldCounts:
     """Counts of a lane (the queue of a group of callers) while delays hold its calls. Events count for less the longer
-    ago they were. `came`: the calls that came. `served` and `refused`: the attempts that were served and refused.
+    ago they were. `came`: the calls that came. `served`: the attempts that were served. `refused`: the attempts that
+    were refused.
     """
 
     __slots__ = ("_at", "_since", "came", "refused", "served")

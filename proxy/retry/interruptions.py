@@ -56,7 +56,7 @@ def app_gone(call: CallState, now: float) -> Actions:
 
 def cut(call: CallState, flow: SequentialFlow, now: float) -> Actions:
     """End the call, because the process ends. Break off the answer that is being delivered; if there is none, deliver
-    the answer that is held or, if there is none either, the proxy's own.
+    the answer that is held or, if there is none either, the proxy's own. `flow`: the call's flow.
     """
     state = call.state
     if type(state) is Delivering:

@@ -58,7 +58,9 @@ def _can_be(limit: ReportedLimit, longest: float) -> bool:
 
 
 def _of_packs(fields: Fields, dialects: Sequence[Dialect], wall: float) -> Iterator[ReportedLimit]:
-    """The limits in the fields that the dialect packs name."""
+    """The limits in the fields that the dialect packs name. `wall`: the time at which the answer came, in seconds since
+    the epoch.
+    """
     read: set[str] = set()
     for each in (limit for dialect in dialects for limit in dialect.limits):
         remaining = _number_in(fields, each.remaining)

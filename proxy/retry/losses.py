@@ -64,7 +64,7 @@ class Losses:
     def answered_well(self, names: RouteNames, base: Lane, now: float, holds: bool) -> None:
         """Note that an attempt was answered, and not with a failure. This does what `answered` does with `own`, but is
         faster for nearly all answers: if the latest attempts were all answered, and there is no outage, nothing has to
-        be noted.
+        be noted. The arguments are those of `answered`.
         """
         lone, outage, lanes = self._lone, base.outage, self._lanes
         is_alone = lone is not None and lone[0] is names and base is lanes.first and not holds
@@ -96,7 +96,9 @@ class Losses:
             self._own_answered(names, base, now)
 
     def _own_answered(self, names: RouteNames, base: Lane, now: float) -> None:
-        """Note that the endpoint itself answered an attempt, which ends the outages of the attempt's route and path."""
+        """Note that the endpoint itself answered an attempt, which ends the outages of the attempt's route and path.
+        `names`: their names. `base`: the endpoint's lane.
+        """
         lone = self._lone
         if lone is not None:
             if lone[0] is names and base is self._lanes.first:
@@ -142,7 +144,7 @@ class Losses:
         return True
 
     def _count_lone(self) -> None:
-        """Count the lone loss for its lane and its path, since another attempt has failed."""
+        """Count the lone loss (see `LoneLoss`) for its lane and its path, since another attempt has failed."""
         lone, lanes = self._lone, self._lanes
         assert lone is not None
         self._lone = None
@@ -263,7 +265,7 @@ def _is_out(lane: Lane | None) -> bool:
 
 
 def _path_at(endpoint: str, names: RouteNames) -> str:
-    """The key under which a path is kept: the route and the beginning of the path, after the endpoint if there are
-    several.
+    """The key under which the path with these names is kept: the route and the beginning of the path, after the
+    endpoint if there are several.
     """
     return f"{endpoint} {names.timed}" if endpoint else names.timed

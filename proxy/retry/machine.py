@@ -400,7 +400,7 @@ class Call:
         return go_on_delivering(call, flight, accepted, now)
 
     def woke(self, now: float) -> Actions:
-        """Do what is due, because the alarm has rung, or the deadline has passed."""
+        """Do what is due at this time, because the alarm has rung, or the deadline has passed."""
         call = self.so_far
         state = call.state
         if type(state) is Flying and call.deadline is not None and now >= call.deadline - EPSILON:

@@ -211,8 +211,8 @@ class Payment:
 
     def settle(self, unused: Estimate, served: bool, now: float) -> None:
         """Correct the price that was paid at rate buckets, from the estimated tokens to those that the attempt used.
-        `unused`: the tokens to put back; of a negative number, as many more are taken. `served`: the attempt succeeded.
-        A second call for an attempt does nothing.
+        `unused`: the tokens to put back; if a number is negative, that many more tokens are taken. `served`: the
+        attempt succeeded. A second call for the same attempt does nothing.
         """
         if self.estimate is not None:
             self.estimate = None

@@ -96,8 +96,8 @@ class RetryStrategy(Protocol):
         """
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """Exchange a failed attempt's token for the next attempt's token, or raise RetryError from `error` if there is
-        no next attempt.
+        """Exchange `token_to_renew`, a failed attempt's token, for the next attempt's token, or raise RetryError from
+        `error` if there is no next attempt.
 
         Raises ValueError for a token that this strategy did not issue or that was used already.
         """

@@ -97,9 +97,9 @@ class Rates:
             gate.give_back(now, by_unit[UNIT_INDEX[unit]])
 
     def settle(self, now: float, unused: Estimate, served: bool) -> None:
-        """Correct what an attempt has paid to the tokens that it really used. `unused`: the tokens to put back; of a
-        negative number, as many more are taken. `served`: the attempt succeeded, so that a bucket of requested tokens
-        keeps the output's part.
+        """Correct what an attempt has paid to the tokens that it really used. `unused`: the tokens to put back; if a
+        number is negative, that many more tokens are taken. `served`: the attempt succeeded, so that a bucket of
+        requested tokens keeps the output's part.
         """
         by_unit = price_of(unused)
         for gate, unit in self.gates:

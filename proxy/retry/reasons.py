@@ -1,10 +1,11 @@
-"""Why a call was held or answered at once, in one clause: for the log, the dashboard and `explain`. Why no attempt
-follows a failure is in `proxy.retry.refusals`.
+"""The reason, in one clause, why a call was held or answered at once: for the log, the dashboard and `explain`. The
+reason why no attempt follows a failure is in `proxy.retry.refusals`.
 
 The proxy's own answers are here too: what the app gets if there is no answer of the upstream's. Nothing is decided
-here: the checks returned a refusal as a value (`Outcome`), and these functions put it into words, with the figures that
-it rests on. None of it is secret: methods, names of the configuration, and numbers. Statuses of answers are as in the
-contract, section 4, "The answer"; their `error` values are the proxy error types of RFC 9209, 2.3.
+here: the checks have returned a refusal as a value (`Outcome`), and these functions put it into words, with the figures
+that it is based on. Nothing in these texts is secret: methods, names of the configuration, and numbers. Statuses of
+answers are as in the contract, section 4, "The answer"; their `error` values are the proxy error types of RFC 9209,
+2.3.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 
 def held_too_long(gate: str, wait: float, left: float | None, usual: float = 0.0) -> str:
-    """Why a call is answered and not held, or held no longer: the gate `gate` would hold it for `wait` seconds, but its
-    deadline is in `left` seconds (None counts as 0). `usual`: the seconds that its answer would take, 0 if that is not
-    known or not asked.
+    """The reason why a call is answered instead of being held, or held any longer, for the sake of its deadline.
+    `gate`: the gate that would hold it. `wait`: the seconds for which the gate would. `left`: the seconds until the
+    deadline (None counts as 0). `usual`: the seconds that the answer would take, 0 if that is not known or does not
+    matter.
     """
     left = left or 0.0
     if left < 0.005:  # as hundredths: 0 s
@@ -40,10 +42,10 @@ def held_too_long(gate: str, wait: float, left: float | None, usual: float = 0.0
 
 
 def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -> str:
-    """Why a call that a cooldown, a limit or an outage (`gate`) would hold for `wait` seconds is refused at once.
-    `bound`: the bound that this would exceed: "reject", "deadline", "hold", "wait", "queue" or "patience"; `most`: that
-    bound in seconds (calls, for the queue; for the deadline, the seconds before it at which the call has to be sent);
-    `left`: the seconds that are left of it.
+    """The reason why a call is refused that the governor would hold for `wait` seconds. `gate`: what would hold it:
+    "cooldown", "limit" or "outage". `bound`: the bound that the wait would exceed: "reject", "deadline", "hold",
+    "wait", "queue", "late" or "patience". `most`: that bound in seconds (for "queue" a number of calls; for "deadline"
+    the seconds before the deadline at which the call has to be sent). `left`: the seconds that are left of the bound.
     """
     if bound == "reject":
         return "the upstream asked its callers to wait, and pushback.cooldown is reject"
@@ -62,8 +64,8 @@ def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -
 
 
 def no_place(rules: Concurrency, *, waited: bool) -> str:
-    """Why a call that got no place under the concurrency limit is answered. `rules`: that limit; `waited`: the call
-    waited for as long as it may, else the queue was full.
+    """The reason why a call that got no place under the concurrency limit is answered. `rules`: the limit. `waited`:
+    the call has waited for as long as it may; if False, the queue was full.
     """
     if waited:
         return f"no place became free within concurrency.wait, {seconds(rules.wait)} (concurrency.max is {rules.max})"
@@ -72,24 +74,24 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
 
 
 def circuit_open(left: float) -> str:
-    """Why a call is answered at once: for `left` seconds, no endpoint's circuit breaker will let a call pass."""
+    """The reason why a call is answered at once: no endpoint's circuit breaker lets a call pass for `left` seconds."""
     return f"{CIRCUIT_OPEN}; the next call may go in {about(left)}"
 
 
 def seconds(amount: float) -> str:
-    """Format a number of seconds that somebody set, as in `0.25 s`."""
+    """Format a number of seconds that somebody has configured, as in `0.25 s`."""
     return f"{round(amount, 3):g} s" if amount < 1e6 else f"{amount:g} s"
 
 
 def about(amount: float) -> str:
-    """Format a number of seconds that was measured or reckoned, rounded to what is of use to a reader: whole seconds
+    """Format a number of seconds that was measured or computed, rounded to what is of use to a reader: whole seconds
     from a minute on, tenths from a second on, hundredths below.
     """
     return seconds(round(amount) if amount >= 60 else round(amount, 1 if amount >= 1 else 2))
 
 
 def past_deadline(left: float | None) -> str:
-    """Say that an instant lies after the deadline, which is in `left` seconds (None counts as 0)."""
+    """Return the clause that something is due after the deadline, which is in `left` seconds (None counts as 0)."""
     return f"after the deadline, which is in {about(max(left or 0.0, 0.0))}"
 
 
@@ -121,9 +123,10 @@ def own_answer(
     retry_after: float | None = None,
     status: int | None = None,
 ) -> Answer:
-    """The proxy's own answer to a call that ends with `outcome` and, if its last attempt ended with one, `fault`.
-    `detail`: the text for people, None for the outcome's usual one; `retry_after`: seconds for the field Retry-After,
-    None for no such field. `status` replaces the outcome's usual status, unless a fault determines it.
+    """The proxy's own answer to a call that ends with `outcome`. `fault`: the fault that ended its last attempt, None
+    for none. `detail`: the text for people, None for the outcome's usual one. `retry_after`: the seconds for the field
+    Retry-After, None for no such field. `status`: replaces the outcome's usual status, unless a fault determines the
+    status.
     """
     if fault is not None and outcome not in (Outcome.DENIED, Outcome.BAD_REQUEST):
         # A connection that did not come in time is a timeout too (RFC 9209 section 2.3.9 recommends 504 for it).

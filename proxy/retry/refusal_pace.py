@@ -1,13 +1,15 @@
-"""The pace of a lane whose delays hold only the calls that were refused.
+"""The pace (attempts a second) of a lane whose delays hold only the calls that were refused. A lane is the queue of a
+group of callers.
 
 Contract, section 9, rule 3, bounds what an upstream in trouble is asked for; but no fewer calls may be served than
-without a proxy. How many refusals are too many depends on whose load is the reason. If it is this client's own, a
-slower pace is refused less, and the pace is to stay just below what is refused. If other clients, or chance, are the
-reason, a slower pace only leaves them more: then calls are sent no slower than they come, and faster while calls wait
-and not too many are refused. So where many are refused, a slower pace is tried, and the shares of refusals compared.
+without a proxy. How many refusals are too many depends on whose load is the reason for them. If it is this client's
+own, fewer attempts are refused at a slower pace, and the pace should stay just below the one at which attempts are
+refused. If other clients, or chance, are the reason, a slower pace only leaves more to the others: then calls are sent
+no slower than they come, and faster while calls wait and not too many are refused. So where many are refused, a slower
+pace is tried, and the shares of refusals at the two paces are compared.
 
-Chance refuses many of twenty attempts now and then, and few of the next twenty. So what is compared is the share of all
-latest attempts; and if a slower pace is kept, and nearly as many are refused all the same, chance is the reason.
+Chance may refuse many of twenty attempts, and few of the next twenty. So the share among all the latest attempts is
+compared. If a slower pace is kept, and nearly as many attempts are refused all the same, chance is the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _LEAST, _MOST = 2.0, 3.0
 
 
 class RefusalPace:
-    """The pace of one lane: `rate` attempts a second. Times are seconds on the callers' clock."""
+    """The pace of one lane. `rate`: the pace, in attempts a second. Times are seconds on the callers' clock."""
 
     __slots__ = (
         "_again_at",
@@ -67,8 +69,8 @@ class RefusalPace:
         self._again_at = now  # a slower pace is tried no sooner
 
     def sent(self, calls: float, served: float, waiting: int, now: float) -> None:
-        """Note that an attempt is sent, while `waiting` calls wait. `calls`: how many calls come a second;
-        `served`: how many attempts are served a second.
+        """Note that an attempt is sent. `calls`: how many calls come in a second. `served`: how many attempts are
+        served in a second. `waiting`: how many calls wait.
         """
         self._calls, self._served = calls, served
         self._sent += 1
@@ -84,8 +86,9 @@ class RefusalPace:
             self._set(self.rate * (1.0 - (_RISE_OWN / _OWN if self._is_own else _RISE_OTHERS / _OTHERS)))
 
     def _counted(self, now: float) -> None:
-        """Compare the share of refusals with that of the pace before, if the slower pace was tried; else try it, if
-        many were refused. Give up a slower pace at which as many are refused.
+        """Judge the paces, once enough attempts were counted. If the slower pace is being tried, compare its share of
+        refusals with that of the pace before. If it was kept, give it up if as many are refused. Otherwise try a slower
+        pace if many were refused.
         """
         sent, refused = self._sent, self._refused
         self._sent = self._refused = 0
@@ -103,13 +106,15 @@ class RefusalPace:
             self.rate = max(_LEAST, _SLOWER * self.rate)
 
     def _judge(self, is_own: bool, now: float) -> None:
-        """Keep the slower pace if this client's own load is the reason for refusals; else return to the one before."""
+        """Keep the slower pace if this client's own load is the reason for the refusals (`is_own`); otherwise return to
+        the pace before.
+        """
         self._is_own = is_own
         self._again_at = now if is_own else now + _AGAIN
         self._own = FadingShare()
         self._set(self.rate if is_own else self._before)
 
     def _set(self, rate: float) -> None:
-        """Set the pace, within its bounds."""
+        """Set the pace (attempts a second), within its bounds."""
         least = _LEAST if self._is_own else max(self._calls, _OF_SERVED * self._served + _LEAST)
         self.rate = max(least, min(rate, _MOST * self._calls + _LEAST))

@@ -1,7 +1,8 @@
-"""Why no attempt follows a failed one, in one clause: for the log, the dashboard and `explain`.
+"""The reason, in one clause, why no attempt follows a failed one: for the log, the dashboard and `explain`.
 
-Nothing is decided here: the checks returned a refusal as a value (`Outcome`), and these functions put it into words,
-with the figures that it rests on. None of it is secret: methods, names of the configuration, and numbers.
+Nothing is decided here: the checks have returned a refusal as a value (`Outcome`), and these functions put it into
+words, with the figures that it is based on. Nothing in these texts is secret: methods, names of the configuration, and
+numbers.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ _AFTER_SUCCESS = frozenset({404, 409, 410, 412})
 def why_not(
     no: Outcome, failure: Failure, call: CallState, now: float, due: float, goes_on: bool, delivered: bool = False
 ) -> str:
-    """Why no attempt follows this failure, and whether the answer may be due to an earlier attempt's success, in a
-    clause. `no`: the outcome that ends the call; `due`: when the next attempt would have begun; `goes_on`: the failure
-    is retryable; `delivered`: the answer had begun to go to the app. Times are seconds on the driver's clock.
+    """The reason, in a clause, why no attempt follows this failure, and whether the answer may be due to an earlier
+    attempt's success. `no`: the outcome that ends the call. `due`: when the next attempt would have begun. `goes_on`:
+    the failure is retryable. `delivered`: the answer had begun to go to the app. Times are seconds on the driver's
+    clock.
     """
     why = _why_not(no, failure, call, now, due, goes_on, delivered)
     own = own_success(failure, call)
@@ -44,7 +46,7 @@ def why_not(
 
 
 def own_success(failure: Failure, call: CallState) -> str:
-    """A clause that says that this answer may be due to an earlier attempt of the same call; "" if it can't be.
+    """The clause that this answer may be due to the success of an earlier attempt of the same call; "" if it can't be.
 
     An attempt that ended in case 3 (contract, "Safety") may have been carried out. Its repeat then finds that a
     precondition no longer holds (412; Azure answers 409 to `If-None-Match: *`), that what it deletes is gone (404,
@@ -160,7 +162,9 @@ def _unaffordable(cls: Class, call: CallState, now: float) -> str:
 
 @lru_cache(maxsize=256)
 def _too_low(level: float, may: float, price: float) -> str:
-    """The clause for a bucket with `level` tokens, of which the app may spend `may`, where a retry costs `price`."""
+    """The clause for a bucket that has too few tokens. `level`: the tokens that it has. `may`: how many of them the app
+    may spend. `price`: what a retry costs.
+    """
     level, may = round(level, 1), round(may, 1)
     part = f", of which the app may spend {may:g}" if may < level else ""
     return f"the bucket has {level:g}{part}, and a retry costs {price:g}"

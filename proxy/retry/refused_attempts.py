@@ -1,4 +1,4 @@
-"""The refused attempts of a test in which a delay holds only the call that was refused."""
+"""The refused attempts of a test during which a delay holds only the call that was refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _REFUSED, _OF = 14, 16
 
 
 class RefusedAttempts:
-    """Counts of a test's attempts, from the first that is refused on: how many were `sent`, and how many `refused`.
-    `are_most`: nearly all of the latest attempts were refused.
+    """The count of a test's attempts, from the first refused one on. `sent`: how many were sent. `refused`: how many
+    were refused. `are_most`: nearly all of the latest attempts were refused.
     """
 
     __slots__ = ("_before", "_latest", "are_most", "refused", "sent")
@@ -22,12 +22,12 @@ class RefusedAttempts:
         self.are_most = False
 
     def begin(self) -> None:
-        """Begin a new count, at the next attempt that is refused."""
+        """Begin a new count, which starts at the next attempt that is refused."""
         self._before = -1
 
     def add(self, ended: int, flying: int) -> bool:
-        """Count an attempt that was refused. `ended`, `flying`: how many attempts have ended so far, and are under way.
-        Returns whether it is the first one.
+        """Count an attempt that was refused. Returns whether it is the first of the count. `ended`: how many attempts
+        have ended so far. `flying`: how many are under way.
         """
         latest, is_first = self._latest, self._before < 0
         if is_first:

@@ -1,9 +1,9 @@
-"""The registry of what calls share: buckets, limiters, cooldowns and seen keys, each kept once for its definition and
-scope.
+"""The registry of what calls share: buckets, limiters, cooldowns and seen keys. Each is kept once for each definition
+and scope.
 
-Law: what calls share is kept here, what one call knows in the call, and a policy holds neither. The registry outlives
-reloads: a definition that did not change keeps its bucket as it was; the bucket of a changed one starts with its
-predecessor's share of the capacity.
+Law: what calls share is kept here, what one call knows is kept in the call, and a policy holds neither. The registry
+outlives reloads: a definition that did not change keeps its bucket as it was; if a definition has changed, its new
+bucket starts with the old bucket's share of the capacity.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 
 class Registry:
-    """The shared state of all calls of a process, which survives reloads. `factory` makes the objects that are kept.
-    `weather_changed`, if it is set before any call, is called when a limit or an outage begins or is over. `epoch`: how
-    often states were forgotten (by a reload, say).
+    """The shared state of all calls of a process, which survives reloads. `factory`: makes the objects that are kept.
+    `weather_changed`: if it is set before any call, it is called when a limit or an outage begins or is over. `epoch`:
+    how often states were forgotten (by a reload, say). `last_used`: when each scope was last known to be in use.
     """
 
     def __init__(self, factory: Factory | None = None) -> None:
@@ -74,9 +74,9 @@ class Registry:
         self.forget_policies()
 
     def scope(self, policy: Policy, request: Request, now: float = 0.0) -> ScopeState:
-        """The shared state for this policy and the scope value of this request, made if there is none yet; `now`: the
-        time at which new buckets and gates begin. A later request of the same policy and host has the same state, and
-        need not look it up, for as long as the state's `epoch` is the registry's.
+        """The shared state for this policy and the scope value of this request; it is made if there is none yet. `now`:
+        the time at which new buckets and gates begin. A later request of the same policy and host has the same state,
+        and need not look it up as long as the state's `epoch` equals the registry's.
         """
         by = policy.scope.by
         value = request.authority if by == "host" else ""
@@ -102,12 +102,12 @@ class Registry:
     def forget_policies(
         self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None, now: float = 0.0
     ) -> list[object]:
-        """Forget which states belong to which policies, after a reload: calls keep the states that they hold, and new
+        """After a reload, forget which states belong to which policies: calls keep the states that they hold, and new
         policies look the shared objects up again.
 
         `policies_of`: returns the policies of an upstream in the new configuration, in its order; all processes number
-        strategies of the same name in that order. `named`: the buckets that its `buckets:` defines. Returns the
-        forgotten states, so that the caller can free them a few at a time.
+        strategies of the same name in that order. `named`: the buckets that the new configuration defines under
+        `buckets:`. Returns the forgotten states, so that the caller can free them a few at a time.
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
@@ -126,8 +126,8 @@ class Registry:
         return forgotten
 
     def _note_use(self, upstream: str, value: str, now: float) -> None:
-        """Note that a scope (`upstream` and its scope value `value`) is in use at `now`; if too many scopes are noted,
-        drop the oldest note.
+        """Note that a scope is in use now. If too many scopes are noted, drop the oldest note. `value`: the scope
+        value.
         """
         self.last_used[upstream, value] = now
         if len(self.last_used) > _MOST_USED:
@@ -142,15 +142,15 @@ class Registry:
         self._factory.announce(upstream, value)
 
     def forget_scope(self, upstream: str, value: str) -> None:
-        """Note that the registry has forgotten the governor of the scope of `upstream` with the scope value `value`,
-        since no call has used it for long.
+        """Note that the registry has forgotten the governor of a scope, since no call has used the scope for long.
+        `value`: the scope value.
         """
         self._factory.forget(upstream, value)
 
     def shared(self, now: float) -> Iterator[Shared]:
-        """Every bucket that has been used, as the configuration in force defines it, with a label that identifies it.
-        If a bucket's definition was changed by a reload and no call has used the bucket since, the change takes effect
-        here. More buckets may appear during the iteration.
+        """Iterate over every bucket that has been used, as the configuration in force defines it, with a label that
+        identifies it. If a reload changed a bucket's definition and no call has used the bucket since, the change takes
+        effect here. More buckets may appear during the iteration.
         """
         tables: dict[str, Mapping[Key, Bucket | RateBucket]] = {"bucket": self._buckets, "rate": self._rates}
         for role, table in tables.items():
@@ -160,8 +160,8 @@ class Registry:
                     yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
-        """Replace the bucket of this key by one as the configuration in force defines it, if its definition is
-        outdated. `role`: "bucket" or "rate".
+        """If the definition of the bucket with this key is outdated, replace the bucket by one that the configuration
+        in force defines. `role`: "bucket" or "rate".
         """
         if key not in self._outdated[role]:
             return
@@ -171,8 +171,8 @@ class Registry:
             self.mirror(role, key, spec, now, outdated=False)
 
     def _spec_in_force(self, role: str, key: Key) -> BucketSpec | None:
-        """The definition of the object with this role and key in the configuration in force; None if that does not
-        define it.
+        """The definition, in the configuration in force, of the bucket with this key; None if there is none. `role`:
+        "bucket" or "rate".
         """
         upstream = str(key[0])
         if not upstream:
@@ -191,9 +191,9 @@ class Registry:
         return specs.get((role, *key[:2]))
 
     def mirror(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
-        """Make the object that another process has under this key, so that it can be observed here. `sort`: the kind of
-        object ("bucket", "governor", …; see `proxy.stores`); `spec`: its definition, None for a kind without one;
-        `outdated`: that definition may be of an older configuration, which the other process still has.
+        """Make an object that another process has under this key, so that it can be observed here. `sort`: the kind of
+        object ("bucket", "governor", …; see `proxy.stores`). `spec`: its definition, None for a kind without one.
+        `outdated`: the definition may be from an older configuration, which the other process still has.
         """
         if outdated and sort != "breaker" and key[0]:
             value = str(key[2] if len(key) > 2 else key[1]).partition(" ")[0]
@@ -214,57 +214,57 @@ class Registry:
             self._outdated[sort].add(key)
 
     def hold_none(self, now: float) -> None:
-        """Let no governor hold a call from now on, because the process ends; those that are held are sent."""
+        """Let no governor hold a call from now on, because the process ends. The calls that are held are sent."""
         self._holds_none = True
         for governor, _ in list(self._places.values()):
             governor.hold_none(now)
 
     def cooldowns(self, now: float) -> Iterator[tuple[str, str, float]]:
-        """The (upstream, scope value, seconds left) of every cooldown in force."""
+        """Iterate over every cooldown in force, as (upstream, scope value, seconds left)."""
         for (upstream, value), (governor, _) in list(self._places.items()):
             left = governor.lanes.seconds_left(now)
             if left > 0:
                 yield upstream, value, left
 
     def cooling(self, now: float) -> Iterator[tuple[str, Governor]]:
-        """The (upstream, governor) of every scope with a cooldown in force, so that the caller can ask which calls it
-        holds.
+        """Iterate over every scope with a cooldown in force, as (upstream, governor), so that the caller can ask which
+        calls it holds.
         """
         for (upstream, _), (governor, _) in list(self._places.items()):
             if governor.lanes.seconds_left(now) > 0:
                 yield upstream, governor
 
     def settle(self, upstream: str, value: str, now: float) -> bool:
-        """End the limits and outages of a scope (`upstream` and its scope value `value`) that nothing holds in force
-        any more, which is otherwise noticed only when a call comes. Returns whether any is left.
+        """End those limits and outages of a scope that nothing keeps in force any more; otherwise that would be noticed
+        only when a call comes. Returns whether any are left in force. `value`: the scope value.
         """
         found = self._places.get((upstream, value))
         return found is not None and found[0].lanes.settle(now)
 
     def governors(self) -> Iterator[tuple[str, str, Governor]]:
-        """The (upstream, scope value, governor) of every scope."""
+        """Iterate over every scope, as (upstream, scope value, governor)."""
         for (upstream, value), (governor, _) in list(self._places.items()):
             yield upstream, value, governor
 
     def under_way(self) -> Iterator[tuple[Key, Places]]:
-        """The places under every concurrency limit, with its key: upstream, the limit's name, scope value."""
+        """Iterate over every concurrency limit, as its key (upstream, the limit's name, scope value) and its places."""
         yield from list(self._under_way.items())
 
     def breakers(self) -> Iterator[tuple[str, str, CircuitBreaker]]:
-        """The (upstream, endpoint, breaker) of every circuit breaker that has been used, those of earlier
-        configurations too.
+        """Iterate over every circuit breaker that has been used, including those of earlier configurations, as
+        (upstream, endpoint, breaker).
         """
         for (upstream, label), breaker in list(self._breakers.items()):
             yield str(upstream), str(label), breaker
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
-        """Every adaptive limiter in use, each with a label that identifies it."""
+        """Iterate over every adaptive limiter in use, each with a label that identifies it."""
         for key, limiter in list(self._limiters.items()):
             yield _label(key), limiter
 
     def hedging(self) -> Iterator[tuple[str, Strategy, Hedges]]:
-        """The state of hedging of every scope, with its label and the strategy of the configuration in force that uses
-        it.
+        """Iterate over the hedging state of every scope, with its label and the strategy that uses it in the
+        configuration in force.
         """
         for key, hedges in list(self._hedges.items()):
             upstream, definition, _ = map(str, key)
@@ -274,8 +274,8 @@ class Registry:
                     break
 
     def labels(self, policy: Policy) -> tuple[str | None, tuple[str, ...], str | None]:
-        """The labels of a policy's bucket, of its rate buckets and of its limiter; None for a bucket or a limiter that
-        it does not have.
+        """The label of a policy's bucket, the labels of its rate buckets, and the label of its limiter; None for a
+        bucket or a limiter that the policy does not have.
         """
         own = (policy.upstream, self._definition(policy), "")
         bucket = None if policy.bucket is None else _label(_key(policy.bucket, own))
@@ -313,10 +313,10 @@ class Registry:
         now: float,
         who: Fields | None = None,
     ) -> ScopeState:
-        """The state that calls of a policy with one scope value share. `bucket`: what its retries are paid from, None
-        for nothing. `own`: the key under which its gates are kept: the upstream, the definition's name and the scope
-        value, with a credential's hash if the gates are that credential's own. `who`: if the state is that of a
-        credential of the policy, the fields that identify the caller by it.
+        """The state that calls of a policy with the scope value `value` share. `own`: the key under which the gates of
+        this state are kept: the upstream, the definition's name and the scope value, with a credential's hash if the
+        gates are only for that credential. `bucket`: the bucket that retries are paid from, None for none. `who`: the
+        fields that identify the caller by a credential, if the state is for one of the policy's credentials.
         """
         rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
@@ -338,7 +338,9 @@ class Registry:
         return state
 
     def _endpoints(self, policy: Policy) -> EndpointGroup:
-        """The endpoints that all policies of an upstream share: a route has none of its own."""
+        """The endpoints of the policy's upstream, which all policies of the upstream share, since a route has none of
+        its own.
+        """
         upstream, spec = policy.upstream, policy.circuit_breaker
         key: Key = (upstream, policy.endpoints, spec)
         group = self._groups.get(key)
@@ -376,10 +378,10 @@ class Registry:
 
     def _definition(self, policy: Policy) -> str:
         """The name under which the registry keeps a policy's strategy definition: the strategy's name, with a number if
-        several definitions of the upstream share it.
+        several definitions of the upstream have that name.
 
-        The number is the order in the file, or of first use, not a digest: so an edited definition finds its state
-        again.
+        The number is the place in the file's order, or in the order of first use, and no hash: so an edited definition
+        finds its state again.
         """
         defined = self._definitions.setdefault(policy.upstream, {})
         if not defined:
@@ -414,8 +416,8 @@ class Registry:
         return self._hedges[own]
 
     def _places_of(self, key: Key, most: int, now: float = 0.0) -> Places:
-        """The places under the concurrency limit of this key (upstream, the limit's name, scope value). `most`, their
-        number, is used only if the configuration in force does not say it.
+        """The places under the concurrency limit with this key (upstream, the limit's name, scope value). `most`: their
+        number, used only if the configuration in force does not give one.
         """
         most = self._limits_of(str(key[0])).get(str(key[1]), most)
         places = self._under_way.get(key)
@@ -430,9 +432,9 @@ class Registry:
         return places
 
     def _resize_places(self, now: float) -> None:
-        """Apply the numbers of places that a reloaded configuration names: waiting calls get additional places, and no
-        attempt that has a place loses it. For an upstream that the configuration does not name (an unmatched host), the
-        next call does this.
+        """Apply the numbers of places in a reloaded configuration: waiting calls get additional places, and no attempt
+        that has a place loses it. For an upstream that the configuration does not name (an unmatched host), this is
+        left to the next call.
         """
         for (upstream, group, _), places in self._under_way.items():
             if any(True for _ in self._policies_of(str(upstream))):
@@ -449,8 +451,8 @@ class Registry:
         return limits
 
     def _governor(self, policy: Policy, value: str) -> tuple[Governor, SeenKeys]:
-        """The governor of a policy's calls with one scope value, and the keys seen there. Under `observe` the governor
-        is one that learns apart, and holds no call.
+        """The governor of a policy's calls with the scope value `value`, and the idempotency keys that were seen there.
+        In the mode `observe`, the governor is a separate one, which learns but holds no call.
         """
         governor, seen = self._place(policy.upstream, value)
         if policy.mode == "observe":
@@ -469,13 +471,13 @@ class Registry:
 
 
 def _unknown(upstream: str) -> Iterable[Policy]:
-    """Return no policies for an upstream: used until a configuration has said which policies the upstreams have."""
+    """Return no policies. Used until a configuration has been loaded, which says which policies each upstream has."""
     return ()
 
 
 def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
-    """The index of a strategy's definition among those in `defined` that have the same name; a new definition is
-    appended to them.
+    """The index of a strategy's definition among those in `defined` that have the same name. A new definition is
+    appended.
     """
     alike = defined.setdefault(strategy.name, [])
     for place, each in enumerate(alike):  # comparing two definitions is expensive
@@ -497,8 +499,8 @@ def _label(key: Key) -> str:
 
 
 def _keep(table: OrderedDict[K, T], key: K, kept: T) -> Key:
-    """Put the object `kept` into a table of at most MOST_SCOPES objects. Returns the key of the oldest if it had to be
-    removed for that, else ().
+    """Put the object `kept` into a table of at most MOST_SCOPES objects. If the oldest object had to be removed,
+    returns its key, otherwise ().
     """
     table[key] = kept
     return table.popitem(last=False)[0] if len(table) > MOST_SCOPES else ()

@@ -1,17 +1,21 @@
 """Whether the limits that an upstream's answers report can be believed.
 
 Some servers report a remainder that has nothing to do with what they let through: always 0, or that of another key.
-Others report the right remainder with a reset that is always far away. Calls that waited for these would wait in vain.
+Others report the right remainder with a reset that is always far away. Calls that waited for such limits would wait in
+vain.
 
 A report that nothing is left is disproved by an attempt that succeeds all the same, if the attempt was sent after the
-report had come and before the limit's reset. If the limit refills continuously, such a success disproves nothing: the
-report in that attempt's answer shows it, unless reports name the same reset for some time while no more is left: then
-nothing is added before the reset. What was sent since a report is taken off it, so a test also disproves a report that
-some is left, if more was sent since than that. A reset is disproved by a report that all of the limit is back long
-before. A remainder that grows by what is sent is what was used, not what is left: of a limit that refills at its reset,
-less is left with each attempt; and if a limit that refills continuously refilled that slowly, its attempts would put
-off its reset. It takes seconds to know that, since resets are rounded. Until then a remainder that only grows by what
-is sent, and has never fallen by it, holds no call: at this pace the limit is not used up, whatever it is.
+report had come and before the limit's reset. If the limit may refill continuously, such a success alone disproves
+nothing, since something may have come back; then the report in that attempt's answer decides. But if reports name the
+same reset for some time while no more is left, nothing is added before the reset. What was sent since a report is
+subtracted from it. So a success also disproves a report that some is left, if more than that was sent since. A reset is
+disproved by a report that all of the limit is back long before it.
+
+A remainder that grows by as much as is sent is the number of attempts that were used, not of those that are left. Of a
+limit that refills at its reset, less is left with each attempt; and if a limit that refills continuously refilled that
+slowly, its attempts would put off its reset. It takes seconds to know this, since resets are rounded. Until then, a
+remainder that only grows by what is sent, and has never fallen by it, holds no call: at this pace the limit is not used
+up, whatever it is.
 
 Calls that wait for the reset test nothing. So one call is sent as if no report had come:
 
@@ -60,9 +64,12 @@ _NEVER_YET = -float("inf")
 
 @dataclass(slots=True)
 class _Test:
-    """A test, begun at `began`, of a limit of which nothing is left by its latest report, `reported`, and by what was
-    sent since. The report came at `came`, in the answer to an attempt that was sent when `spent` had been spent of the
-    limit in all; `stood`: by then it was known that nothing is added before the reset.
+    """A test of a limit of which nothing is left, according to its latest report (`reported`) and to what was sent
+    since.
+
+    `began`: the time at which the test began. `came`: the time at which the report came. `spent`: what had been spent
+    of the limit in all when the attempt was sent whose answer made the report. `stood`: by then it was known that
+    nothing is added before the reset.
     """
 
     reported: ReportedLimit
@@ -74,19 +81,23 @@ class _Test:
 
 @dataclass(slots=True)
 class _Trust:
-    """How far the reports of one limit have been tested. `empty`: the first report since the last reset that nothing is
-    left, which came at `came`; `spent`: what had been spent of the limit in all by then. `row`: how many such reports
-    came in a row, each after the reset of the one before; `times`: how often nothing was left. `tested`: the latest one
-    is being ignored, to see whether it is right. `doubted_until`, `proven_until`: the times until which the reports
-    count as wrong, or as right. `low`: the latest report that little is left, in the answer to an attempt that was sent
-    at `low_since`; it came at `low_came`, when `low_spent` had been spent of the limit. `test_at`: when the last
-    test began for the sake of several calls, if it has not succeeded. `least`: the report of the least that was left
-    since the last reset; it came at `least_came`, when `least_spent` had been spent of the limit. `last`: the latest
-    report, in the answer to an attempt that was sent when `last_spent` had been spent; `climbed`: the number of reports
-    in a row that say that more is left, by what was sent; `fell`: a report said that less is left, by what was sent.
-    `test`: the latest test, until an answer shows what came of it. `standing`: the first of the reports that name the
-    same reset, while no more is left; it came at `standing_at`; `stands`: they have done so for long enough to show
-    that nothing is added before the reset.
+    """The knowledge of how far the reports of one limit can be believed. In what follows, the time of a report is when
+    it came, and what was spent is the sum that had been spent of the limit by then.
+
+    `empty`: the first report since the last reset that nothing is left; `came`: its time; `spent`: what was spent.
+    `row`: how many such reports came in a row, each after the reset of the one before. `times`: how often nothing was
+    left. `tested`: the latest such report is being ignored, to see whether it is right. `doubted_until`,
+    `proven_until`: the times until which the reports count as wrong, or as right. `low`: the latest report that little
+    is left; `low_since`: when the attempt was sent whose answer made it; `low_came`: its time; `low_spent`: what was
+    spent.
+
+    `test_at`: when the last test began that was made because several calls waited, if it has not succeeded. `least`:
+    the report of the least that was left since the last reset; `least_came`: its time; `least_spent`: what was spent.
+    `last`: the latest report; `last_spent`: what had been spent when its attempt was sent. `climbed`: how many reports
+    in a row said that more was left, by as much as was sent. `fell`: a report said that less was left, by as much as
+    was sent. `test`: the latest test, until an answer shows its result. `standing`: the first of the reports that name
+    the same reset, while no more is left; `standing_at`: its time. `stands`: such reports have come for long enough to
+    show that nothing is added before the reset.
     """
 
     empty: ReportedLimit | None = None
@@ -116,7 +127,7 @@ class _Trust:
 
 
 class ReportTrust:
-    """The reports on the limits of one endpoint and credential: which of them are believed."""
+    """The judge of the reports on the limits of one endpoint and credential: it knows which of them are believed."""
 
     __slots__ = ("_limits",)
 
@@ -129,20 +140,20 @@ class ReportTrust:
         return trust is not None and now < trust.doubted_until
 
     def is_believed(self, name: str, now: float) -> bool:
-        """Whether calls wait for the limit with this name: its reports are not known to be wrong, and what is left does
-        not grow by what is sent.
+        """Whether calls wait for the limit with this name. They do unless its reports are known to be wrong, or what is
+        left grows by as much as is sent.
         """
         trust = self._limits.get(name)
         return trust is None or (trust.climbed < _CLIMBS and not self.doubts(name, now))
 
     def forget(self, name: str) -> None:
-        """Forget the limit with this name."""
+        """Forget what is known of the limit with this name."""
         self._limits.pop(name, None)
 
     def refused(self, since: float, now: float) -> None:
-        """Note that an attempt, sent at `since`, was refused because a limit was exceeded. This proves each report
-        right that nothing is left, if it had come when the attempt was sent, and the reset that it names was still
-        ahead then; and each that the attempt tested.
+        """Note that an attempt was refused because a limit was exceeded. `since`: the time at which the attempt was
+        sent. A report that nothing is left counts as right now, if it had come by that time, and the reset that it
+        names was still ahead then. The same is true of each report that the attempt tested.
         """
         for trust in self._limits.values():
             if trust.test_at <= since < trust.test_at + _AT_ONCE:
@@ -161,9 +172,9 @@ class ReportTrust:
         explained: bool = True,
         predicted: bool = False,
     ) -> bool:
-        """Whether to believe `reported`, which is in the answer to an attempt that succeeded and was sent at `since`.
-        `spent`: what had been spent of the limit in all when that attempt was sent; `explained`: this process has used
-        the most of what the report says is used; `predicted`: it is known when the limit comes back bit by bit.
+        """Whether to believe `reported`, which is in the answer to an attempt that succeeded. `since`: the time at
+        which that attempt was sent. `spent`: what had been spent of the limit in all by then. `explained`: this process
+        has used most of what the report says is used. `predicted`: it is known when the limit comes back bit by bit.
         """
         trust = self._limits.get(reported.name)
         if trust is None:
@@ -200,8 +211,8 @@ class ReportTrust:
         return not trust.tested
 
     def tests(self, name: str, now: float) -> bool:
-        """Whether one call may test now what is reported of the limit with this name: not if the reports were tested
-        lately.
+        """Whether one call may now test what is reported of the limit with this name. It may not if the reports were
+        tested lately. If it may, the test counts as begun now.
         """
         trust = self._limits.setdefault(name, _Trust())
         if now < max(trust.proven_until, trust.doubted_until, trust.test_at + _TESTS):
@@ -210,17 +221,17 @@ class ReportTrust:
         return True
 
     def test_begins(self, reported: ReportedLimit, spent: float, came: float, now: float) -> None:
-        """Note that a test of a limit begins: one attempt is sent, although nothing of the limit is left by its latest
-        report, `reported`, and by what was sent since. The report came at `came`, in the answer to an attempt before
-        which `spent` of the limit had been spent in all.
+        """Note that a test of a limit begins: one attempt is sent, although nothing is left according to the latest
+        report, `reported`, and to what was sent since. `came`: the time at which the report came. `spent`: what had
+        been spent of the limit in all when the attempt was sent whose answer made the report.
         """
         trust = self._limits.setdefault(reported.name, _Trust())
         trust.test = _Test(reported, spent, came, now, trust.stands)
 
     def test_shows(self, reported: ReportedLimit, spent: float, since: float, now: float) -> None:
-        """Note what a test of a limit has shown, if one is under way: an attempt that was sent since the test began has
-        succeeded, and its answer reports the limit as `reported`. The attempt was sent at `since`, when `spent` had
-        been spent of the limit in all. Answers to later attempts may have come first.
+        """Note the result of the test of a limit, if one is under way: an attempt that was sent since the test began
+        has succeeded, and its answer reports the limit as `reported`. `since`: the time at which the attempt was sent.
+        `spent`: what had been spent of the limit in all by then. Answers to later attempts may have come first.
         """
         trust = self._limits.get(reported.name)
         test = None if trust is None else trust.test
@@ -243,8 +254,8 @@ class ReportTrust:
 
     @staticmethod
     def _stands(trust: _Trust, reported: ReportedLimit, now: float) -> None:
-        """Note whether reports name the same reset for some seconds (`reported`, see `takes`), while no more is left.
-        A limit that fills up all the time would put it off.
+        """Note whether reports have named the same reset for some seconds, while no more is left. A limit that refills
+        continuously would put the reset off. `trust`: what is known of this limit. `reported`: see `takes`.
         """
         first = trust.standing
         moved = None if first is None else now + reported.reset - trust.standing_at - first.reset
@@ -255,8 +266,9 @@ class ReportTrust:
 
     @staticmethod
     def _came_back_early(trust: _Trust, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:
-        """Whether all of the limit is back (`reported`, see `takes`) long before the reset that was named when little
-        was left. Remembers the report if it says that little is left. `spent` and `since` are those of `takes`.
+        """Whether all of the limit is back long before the reset that was named when little was left. If `reported`
+        says that little is left, it is remembered. `trust`: what is known of this limit. The other arguments are those
+        of `takes`.
         """
         low = trust.low
         if _is_low(reported):
@@ -273,9 +285,9 @@ class ReportTrust:
     @staticmethod
     def _grows(trust: _Trust, reported: ReportedLimit, spent: float, now: float) -> bool:
         """Whether the remainder that answers report of a limit on attempts grows as attempts are sent: such a remainder
-        is in truth the number of attempts that were used (see above). A limit on tokens is never judged so: its
-        remainder may grow because providers give tokens back after an answer that was shorter than expected. `trust`:
-        what is known of this limit; `reported` and `spent`: see `takes`.
+        is in truth the number of attempts that were used (see the module). A limit on tokens is never judged so, since
+        its remainder may grow because providers give tokens back after an answer that was shorter than expected.
+        `trust`: what is known of this limit. `reported` and `spent`: see `takes`.
         """
         least = trust.least
         if least is None or reported.remaining < least.remaining or now >= trust.least_came + least.reset:
@@ -290,9 +302,9 @@ class ReportTrust:
 
     @staticmethod
     def _climbs(trust: _Trust, reported: ReportedLimit, spent: float) -> None:
-        """Count the reports in a row whose remainder, of a limit on attempts, grows by as much as was sent. No report
-        is counted once the remainder has fallen by as much as was sent. `trust`: what is known of this limit;
-        `reported` and `spent`: see `takes`.
+        """Count the reports in a row whose remainder, of a limit on attempts, grows by as much as was sent. Once the
+        remainder has fallen by as much as was sent, no report is counted any more. `trust`: what is known of this
+        limit. `reported` and `spent`: see `takes`.
         """
         last, sent = trust.last, spent - trust.last_spent
         trust.last, trust.last_spent = reported, spent
@@ -304,8 +316,9 @@ class ReportTrust:
 
     @staticmethod
     def _is_wrong(before: ReportedLimit, reported: ReportedLimit, spent: float, seconds: float) -> bool:
-        """Whether a report that nothing is left (`before`) must have been wrong, since an attempt succeeded `seconds`
-        seconds later, when `spent` had been spent of the limit since. `reported`: the report in that attempt's answer.
+        """Whether a report that nothing is left must have been wrong, because a later attempt succeeded. `before`: the
+        report. `seconds`: how long after it the attempt was sent. `spent`: what had been spent of the limit since.
+        `reported`: the report in that attempt's answer.
         """
         filled = 0.0 if before.limit is None else before.limit / before.reset * seconds
         return reported.remaining < 1 if filled < 1 else reported.remaining < _PART * (filled - spent)

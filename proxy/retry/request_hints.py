@@ -1,7 +1,8 @@
-"""The hints in an app's request: X-Retry-*, grpc-timeout, and the marks of an app that retries by itself.
+"""The hints in an app's request: X-Retry-* and grpc-timeout fields, and fields that mark a request as an app's own
+retry.
 
-No hint can loosen a policy: a timeout only shortens the deadline, X-Retry-Disable only rules retries out, and if the
-call is itself an app's retry, it is charged tokens (contract, section 5).
+No hint can loosen a policy: a timeout only shortens the deadline, X-Retry-Disable only rules retries out, and a call
+that is itself an app's retry is charged tokens (contract, section 5).
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _AWS_ATTEMPT = re.compile(r"(?:^|;)\s*attempt\s*=\s*(\d{1,9})\s*(?:;|$)")
 
 @dataclass(frozen=True, slots=True)
 class RequestHints:
-    """The hints of one request. `timeout` is seconds; `unreadable`: it has an X-Retry-Timeout that can't be read."""
+    """The hints of one request. `disabled`: X-Retry-Disable rules retries out. `timeout`: the shortest timeout that the
+    request names, in seconds. `unreadable`: the request has an X-Retry-Timeout that can't be read. `retries_itself`:
+    the request is the app's own retry.
+    """
 
     disabled: bool = False
     timeout: float | None = None
@@ -38,8 +42,8 @@ NO_HINTS = RequestHints()
 
 
 def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: float) -> RequestHints:
-    """Read the hints in the header fields of a request. `seen`: the idempotency keys and invocation ids that mark an
-    app's own retry if they come again.
+    """Read the hints in the header fields of a request. `seen`: the idempotency keys and invocation ids that came
+    before; a request with one of them is the app's own retry.
     """
     fields = request.fields
     disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
@@ -64,9 +68,10 @@ def has_readable_timeout(fields: Fields) -> bool:
 
 def may_start_undecided(policy: Policy, request: Request) -> bool:
     """Whether a driver may send this request before it makes a `Call` for it, which saves time if the request succeeds.
-    It may if a `Call` would decide nothing before the answer's head has come, and nothing after it but that a plain
-    success is delivered (`classification.is_plain_success`). If anything else happens, the driver makes the `Call`
-    then, and begins it with `flown` in place of `start`. The result holds for this policy and this request at any time.
+
+    It may if a `Call` would decide nothing before the answer's head has come, and would then only deliver a plain
+    success (`classification.is_plain_success`). If anything else happens, the driver makes the `Call` at that point,
+    and begins it with `flown` in place of `start`. The result is the same at any time for this policy and this request.
     """
     known = policy.undecided
     if known is None:
@@ -80,7 +85,7 @@ def may_start_undecided(policy: Policy, request: Request) -> bool:
 
 
 def _may_start_undecided(policy: Policy) -> bool:
-    """Whether nothing in a policy keeps its calls from starting undecided."""
+    """Whether the policy allows its calls to start without a `Call` object (see `may_start_undecided`)."""
     strategy, holds = policy.strategy, policy.mode == "enforce"
     return (
         not (holds and (strategy.custom is not None or _hedges_at_once(strategy)))
@@ -96,8 +101,8 @@ def _may_start_undecided(policy: Policy) -> bool:
 
 
 def _hedges_at_once(strategy: Strategy) -> bool:
-    """Whether a call under this hedging strategy can't be sent first and hedged later: because hedges have no delay,
-    because the delay follows a percentile of other calls' times, or because other calls' hedges count (`extra`).
+    """Whether a `Call` object is needed from the start under this hedging strategy: hedges have no delay, or the delay
+    is a percentile of other calls' times, or other calls' hedges count (`extra`).
     """
     if strategy.hedging_delay is None:
         return False
@@ -105,14 +110,14 @@ def _hedges_at_once(strategy: Strategy) -> bool:
 
 
 def read_duration(text: str) -> float | None:
-    """Seconds of `250ms`, `2s`, `1m`, `1h`, or of a bare number; None if the text is neither."""
+    """The seconds that `250ms`, `2s`, `1m`, `1h` or a bare number stands for; None if the text is none of these."""
     match = _DURATION.fullmatch(text)
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 
 def read_grpc_timeout(text: str | None) -> float | None:
-    """The seconds of a grpc-timeout field; None if `text` is None, or is unreadable, since servers treat an unreadable
-    timeout as absent.
+    """The seconds that the value of a grpc-timeout field stands for. None if `text` is None or unreadable, since
+    servers treat an unreadable timeout as absent.
     """
     match = _GRPC_TIMEOUT.fullmatch(text) if text is not None else None
     return int(match[1]) * _GRPC_UNITS[match[2]] if match else None

@@ -1,10 +1,10 @@
-"""Resumptions: if an answer breaks on its way to the app, another attempt asks for the rest of it, and the answer goes
-on where it broke (contract, section 15, "Resume").
+"""Resumptions: if an answer breaks off on its way to the app, another attempt asks for the rest of it, and the answer
+goes on where it broke (contract, section 15, "Resume").
 
-The driver knows the bytes, and whether the rest of an answer can be asked for (`proxy.forward.resume`). This module
+The driver has the bytes, and knows whether the rest of an answer can be asked for (`proxy.forward.resume`). This module
 decides whether the attempt for the rest is made. Such an attempt pays, waits, and passes the gates like a retry, but
-does not count for `max_attempts`. The call's deadline, which ended with the answer's first byte, does not bound it
-either; `resume.wait` does, which is the longest time for which the app may get nothing.
+does not count for `max_attempts`. It is not bounded by the call's deadline either, which ended with the answer's first
+byte. Its bound is `resume.wait`, the longest time for which the app may get nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ PROGRESS, MOST = 64 * 1024, 100
 
 
 class Resumption:
-    """A count of the resumptions of one call: the attempts for the rest of an answer that broke on its way to the app.
-    `count`: all of them so far; `without`: how many brought the app less than PROGRESS bytes before they broke in turn.
+    """The count of one call's resumptions: the attempts for the rest of an answer that broke on its way to the app.
+    `count`: how many there were. `without`: how many brought the app less than PROGRESS bytes before the answer broke
+    again.
     """
 
     __slots__ = ("count", "without")
@@ -35,8 +36,8 @@ class Resumption:
 
 
 def would_resume(call: CallState, fault: Fault) -> bool:
-    """Whether the policy lets an answer that broke with `fault` be resumed. The mode `observe` counts as `enforce`
-    here, and the resumptions so far do not count.
+    """Whether the policy allows an answer that broke with `fault` to be resumed. The mode `observe` counts as `enforce`
+    here, and the resumptions so far do not matter.
     """
     policy = call.policy
     if policy.resume is None or call.hints.disabled or policy.strategy.kind == "none" or policy.mode == "off":
@@ -47,9 +48,10 @@ def would_resume(call: CallState, fault: Fault) -> bool:
 def resume(
     call: CallState, flow: SequentialFlow, flight: Flight, fault: Fault, progress: int, since: float, now: float
 ) -> Actions:
-    """Plan an attempt for the rest of the answer that the attempt `flight` had and that broke with `fault`. `flow`: the
-    call's flow; `progress`: the bytes that reached the app since the last resumption; `since`: when the last of these
-    bytes reached it (seconds). Returns no actions if the rest is not asked for.
+    """Plan an attempt for the rest of a broken answer. Returns the actions for the driver, or none if the rest is not
+    asked for. `flow`: the call's flow. `flight`: the attempt whose answer broke. `fault`: how it broke. `progress`: the
+    bytes that went to the app since the last resumption. `since`: the time at which the last of these went to it
+    (seconds).
     """
     policy, next_attempt = call.policy, call.next_attempt
     spec = policy.resume
@@ -105,8 +107,9 @@ def resume(
 
 
 def resume_again(call: CallState, flow: SequentialFlow, flight: Flight, failure: Failure, now: float) -> Actions:
-    """Plan another attempt for the rest of an answer, since the attempt `flight` failed before its head was accepted;
-    end the call if the rest is not asked for again. `flow`: the call's flow.
+    """Plan another attempt for the rest of an answer, since the attempt `flight` failed before the head of its answer
+    was accepted. End the call if the rest is not asked for again. `flow`: the call's flow. `failure`: how the attempt
+    failed.
     """
     state, until, next_attempt, fault = call.state, call.deadline, call.next_attempt, failure.fault
     assert type(state) is Flying
@@ -126,8 +129,8 @@ def resume_again(call: CallState, flow: SequentialFlow, flight: Flight, failure:
 
 
 def go_on_delivering(call: CallState, flight: Flight, accepted: bool, now: float) -> Actions:
-    """Deliver the rest of an answer that broke, whose head came by the attempt `flight`, if it is `accepted` as such;
-    else end the call.
+    """Deliver the rest of an answer that broke, or end the call. `flight`: the attempt for the rest, whose head has
+    come. `accepted`: it really is the rest; if not, the call ends.
     """
     if accepted:
         call.delivered, call.deadline = flight, None

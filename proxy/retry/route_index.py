@@ -1,7 +1,7 @@
-"""An index of the routes of one upstream, so that a call tries only the few routes that may match it.
+"""An index of the routes of one upstream, so that a call is compared only with the few routes that may match it.
 
-A route is kept by its methods, and by the literal segments with which its paths begin: a call can't match it if the
-call's path begins otherwise. Those that are left are tried in the order of the configuration.
+A route is found by its methods, and by the literal segments with which its paths begin, since a call whose path begins
+otherwise can't match it. The routes that are left are tried in the order of the configuration.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _NONE: tuple[int, ...] = ()
 
 
 class RouteIndex:
-    """An index of the routes of one upstream. It knows each route by its number: the route's place in the
-    configuration's order, counted from 0.
+    """An index of the routes of one upstream. Each route is known by its number: its place in the configuration's
+    order, counted from 0.
     """
 
     __slots__ = ("_beginnings", "_deepest", "_whole")
@@ -34,7 +34,7 @@ class RouteIndex:
         self._deepest = max((each.count("/") for each in self._beginnings), default=0)
 
     def candidates(self, method: str, path: str) -> tuple[int, ...]:
-        """Return the numbers of the routes that may match this method and plain path, in their order."""
+        """Return the numbers of the routes that may match this method and this path, in their order."""
         known = self._whole.get(path)
         found = _NONE if known is None else known.of(method)
         beginnings = self._beginnings
@@ -70,13 +70,13 @@ class _ByMethod:
         self._of = {method: tuple(sorted(numbers + self._any)) for method, numbers in self._of.items()}
 
     def of(self, method: str) -> tuple[int, ...]:
-        """Return the numbers of the routes that have this method, or any."""
+        """Return the numbers of the routes for this method, including those for any method."""
         return self._of.get(method, self._any)
 
 
 def _beginning(glob: str) -> str:
-    """The literal segments with which every path begins that this glob matches, with the slash after them; the whole
-    glob, if it has no wildcard.
+    """The literal segments with which every path that matches this glob begins, including the slash after them; the
+    whole glob if it has no wildcard.
     """
     star = glob.find("*")
     return glob if star < 0 else glob[: glob.rfind("/", 0, star) + 1]

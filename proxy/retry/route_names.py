@@ -1,4 +1,6 @@
-"""The names under which a governor keeps what it learns of one route's calls: their usual times, and their outages."""
+"""The names under which a governor (the object that decides which calls may be sent) keeps what it learns of one
+route's calls: their usual times, and their outages.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ _MOST = 256
 
 
 class RouteNames:
-    """The names under which the governor keeps what it learns of some calls: those of one route and method whose paths
-    begin alike. `route`: the route's label. `timed`: the key of the calls' usual time (`timed_route`). `lost`: the name
-    of the group of callers that an outage of the route and method holds (for gRPC: of the gRPC method). `key`: the key
-    of this object in the table of all RouteNames. `has_path`: an outage can concern one path alone, since the requests
-    have paths and are no gRPC calls.
+    """The names under which the governor keeps what it learns of a group of calls: those of one route and method whose
+    paths begin alike.
+
+    `route`: the route's label. `timed`: the key of the calls' usual time (`timed_route`). `lost`: the name of the group
+    of callers that an outage of the route and method holds (for gRPC: of the gRPC method). `key`: the key of this
+    object in the table of all RouteNames. `has_path`: an outage can concern one path alone, since the requests have
+    paths and are no gRPC calls.
     """
 
     __slots__ = ("has_path", "key", "lost", "route", "timed")
@@ -30,14 +34,14 @@ class RouteNames:
 
     def lost_path(self) -> bytes:
         """The name of the group of callers that an outage of one path holds: the calls of the same route and method
-        whose paths have the same first two segments. If no outage can concern a path alone, the name is that of the
-        group of the whole route and method (`lost`).
+        whose paths have the same first two segments. If no outage can concern a path alone, it is the name of the group
+        for the whole route and method (`lost`).
         """
         return group_of(self.timed) if self.has_path else self.lost
 
 
 def names_of(route: str, request: Request) -> RouteNames:
-    """The names under which the governor keeps what it learns of this request's calls. `route`: the label of the
+    """The names under which the governor keeps what it learns of calls like this request. `route`: the label of the
     request's route. All requests of the same route and method whose paths begin alike get the same object. When _MOST
     objects are kept and another is needed, all are forgotten.
     """
@@ -58,15 +62,15 @@ def names_of(route: str, request: Request) -> RouteNames:
 
 
 def group_of(what: str) -> bytes:
-    """The name of the group of callers with the label `what`, which is a route with a method or the beginning of a
-    path.
+    """The name of the group of callers with the label `what`, which is a route with a method, or also with the
+    beginning of a path.
     """
     return ROUTE + what.encode("utf-8", "surrogateescape")
 
 
 def timed_route(route: str, request: Request) -> str:
-    """The key under which an answer's time is kept: route, method and the path's first two segments; of gRPC, the whole
-    path, which is the method.
+    """The key under which the times of answers are kept: route, method and the path's first two segments; for a gRPC
+    call the whole path, which names the gRPC method.
     """
     path, method = request.path, request.method
     end = path.find("?")

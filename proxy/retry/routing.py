@@ -1,10 +1,11 @@
 """The choice of the policy that a call gets (contract, section 3, "Which policy").
 
 Routing is a pure function of authority, method, path and fields, and never touches the bytes that are forwarded. Hosts:
-exact beats glob, longer beats shorter, then file order; a pattern written without a port matches any port. The result
-for an authority is remembered, so that the patterns are tried once for each authority and not for each call. Prefixes:
-the longest wins, and ends at `/`, `?` or the end; a rest whose `..` would climb above the prefix is refused, however
-its dots are spelled. Routes match a percent-decoded, dot-free copy of the path.
+an exact pattern beats a glob, a longer one beats a shorter one, then the file's order decides; a pattern written
+without a port matches any port. The result for an authority is remembered, so that the patterns are tried once for each
+authority and not for each call. Prefixes: the longest wins, and must be followed by `/`, `?` or the end of the path. A
+path whose `..` would climb above the prefix is refused, however its dots are spelled. Routes are matched against a copy
+of the path that is percent-decoded and has no dot segments.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ Protocol = Literal["auto", "http/1.1", "http/2"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint of an upstream. `host` is a name or address without brackets; `path` is the url's path, prepended to
-    the request's path in prefix use only, without a trailing "/" ("" if the url has none). `unix` is a socket's path,
-    else None. `private`: part of the path came from the environment, so it is not shown.
+    """An endpoint of an upstream. `host`: a name, or an address without brackets. `path`: the url's path without a
+    trailing "/" ("" if the url has none); it is put before the request's path if the app uses a prefix. `unix`: the
+    path of a socket, otherwise None. `private`: part of the path came from the environment, so it is not shown.
     """
 
     scheme: Literal["http", "https"]
@@ -76,9 +77,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The endpoints to which an upstream's attempts go, and how they are reached. `endpoints` is empty if the request's
-    own authority names the endpoint. `verify` is a CA file's path if it is a str. `client_cert` is (cert file, key
-    file). `via_proxy` is "http://host:port" of a parent proxy, or None.
+    """The endpoints to which an upstream's attempts go, and how they are reached. `endpoints`: empty if the request's
+    own authority names the endpoint. `verify`: whether certificates are verified; a str is the path of a CA file to
+    use. `client_cert`: (cert file, key file), None for none. `via_proxy`: "http://host:port" of a parent proxy, None
+    for none. `protocol`: the protocol of attempts.
     """
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -89,7 +91,7 @@ class Target:
 
     @property
     def reach(self) -> Reach:
-        """The settings by which every one of the endpoints is connected to: CA file, client certificate and parent
+        """The settings by which each of the endpoints is connected to: `verify`, client certificate and parent
         proxy.
         """
         return self.verify, self.client_cert, self.via_proxy
@@ -99,13 +101,13 @@ class Target:
 
 
 class ClimbsOut(Exception):  # noqa: N818 - the name states the fact about the path
-    """The error for a request path in which a `..` would lead above the prefix that it begins with."""
+    """The error for a request path in which a `..` would lead above the prefix with which the path begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostPattern:
-    """A pattern of hosts: `host` in lower case, without a trailing dot, IPv6 in brackets; `*` stands for any
-    characters.
+    """A pattern of hosts. `host`: in lower case, without a trailing dot, IPv6 in brackets; `*` stands for any
+    characters. `port`: None for any port.
     """
 
     host: str
@@ -128,10 +130,11 @@ class HostPattern:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The conditions of a route; every part that is given must hold.
+    """The conditions of a route; all that are given must hold.
 
-    `methods` are exact tokens. `paths` are globs, all of which must match (`*` within a segment, `**` across).
-    `headers` are (lower-case name, glob) pairs; `*` means present, and one matching value is enough.
+    `methods`: exact tokens. `paths`: globs, all of which must match (`*` within a segment, `**` across segments).
+    `headers`: pairs of a lower-case name and a glob, all of which must match; `*` means present, and one matching value
+    of a field is enough.
     """
 
     methods: frozenset[str] | None = None
@@ -160,9 +163,9 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class Upstream:
-    """A named destination. `label` is its name in metrics (`unmatched` if it was made for a host that no configured
-    upstream names). `policy` applies if no route does. `prefix` is None if it has none. `connect` says how a CONNECT to
-    its hosts is handled. `services` are globs of the gRPC services that lead here if no upstream has the authority.
+    """A named destination. `label`: its name in metrics (`unmatched` if it was made for a host that no configured
+    upstream names). `policy`: applies if no route does. `prefix`: None if it has none. `connect`: how a CONNECT to its
+    hosts is handled. `services`: globs of the gRPC services whose calls lead here if no upstream has the authority.
     """
 
     name: str
@@ -176,8 +179,8 @@ class Upstream:
     services: tuple[str, ...] = ()
 
     def policy_for(self, method: str, path: bytes, fields: Fields) -> Policy:
-        """The policy of one call: that of the first route that matches. `path` is a raw origin-form path with its
-        query.
+        """The policy of one call: that of the first route that matches or, if none does, the upstream's own. `path`: a
+        raw path in origin form, with its query.
         """
         if not self.routes:
             return self.policy
@@ -207,7 +210,7 @@ class Upstream:
 class Router:
     """All upstreams of one generation of the configuration, in file order.
 
-    `fallback` is the model for the upstreams made for hosts that no upstream names; its name is `unmatched`.
+    `fallback`: the model for the upstreams that are made for hosts which no upstream names; its name is `unmatched`.
     """
 
     upstreams: tuple[Upstream, ...]
@@ -216,7 +219,7 @@ class Router:
     _unmatched: OrderedDict[str, Upstream] = field(default_factory=OrderedDict, repr=False)
 
     def by_authority(self, authority: str, default_port: int) -> Upstream | None:
-        """The upstream that names this host[:port], or None. `default_port` is the scheme's own.
+        """The upstream that names this host[:port], or None. `default_port`: the port to use if the authority has none.
 
         An invalid authority (with a bad port, say) is named by no upstream.
         """
@@ -233,8 +236,8 @@ class Router:
         return found
 
     def by_prefix(self, path: bytes) -> tuple[Upstream, bytes] | None:
-        """The upstream whose prefix begins this raw path, and the rest of the path, which begins with `/`; None if none
-        does.
+        """The upstream with whose prefix this raw path begins, and the rest of the path, which begins with `/`; None if
+        there is no such upstream.
 
         Raises ClimbsOut if a `..` in the rest leads above the prefix.
         """
@@ -249,8 +252,8 @@ class Router:
         return None
 
     def by_service(self, path: bytes) -> Upstream | None:
-        """The upstream that names the gRPC service of this raw path, `/package.Service/Method`, or None. Services rank
-        as hosts do: exact beats glob, longer beats shorter, then file order.
+        """The upstream that names the gRPC service in this raw path, `/package.Service/Method`, or None. An exact
+        service beats a glob, a longer one beats a shorter one, then the file's order decides.
         """
         exact, globs = self._services
         named = _CALLED.match(path) if exact or globs else None
@@ -261,8 +264,8 @@ class Router:
         return exact.get(service) or next(fits, None)
 
     def path_after_prefix(self, upstream: Upstream, path: bytes) -> bytes | None:
-        """The rest of a raw path after the prefix of this upstream, if `by_prefix` finds this upstream for the path and
-        does not raise; else None.
+        """The rest of a raw path after this upstream's prefix; None if `by_prefix` does not find this upstream for the
+        path, or raises.
         """
         prefix = upstream.begins
         if self._is_flat and path.startswith(prefix) and not climbs(path[len(prefix) :]):
@@ -274,15 +277,15 @@ class Router:
         return found[1] if found is not None and found[0] is upstream else None
 
     def sure_prefix(self, upstream: Upstream) -> bytes | None:
-        """The prefix of this upstream with a slash after it, if every path that begins with it is sure to lead to this
-        upstream. None if the upstream has no prefix, or if a prefix of another upstream may be beneath it (the prefixes
+        """The prefix of this upstream with a slash after it, if every path that begins with it leads to this upstream
+        for sure. None if the upstream has no prefix, or if another upstream's prefix may begin with it (the prefixes
         differ in their number of segments).
         """
         return upstream.begins if self._is_flat and upstream.prefix is not None else None
 
     def unmatched(self, authority: str) -> Upstream:
-        """An upstream made for this authority, with the policy of `defaults`, because no configured upstream names it.
-        The 1,000 most recently used of these are kept.
+        """An upstream for this authority, with the policy of `defaults`, made because no configured upstream names the
+        authority. The 1,000 of these that were used most recently are kept.
         """
         name = authority.lower()
         found = self._unmatched.get(name)
@@ -308,7 +311,7 @@ class Router:
 
     @cached_property
     def named_ports(self) -> frozenset[int]:
-        """The ports that any upstream's url or hosts name: CONNECT may use them whatever `connect_ports` says."""
+        """The ports that any upstream's url or hosts name. CONNECT may use them, whatever `connect_ports` says."""
         ports = {end.port for upstream in self.upstreams for end in upstream.target.endpoints}
         ports |= {host.port for upstream in self.upstreams for host in upstream.hosts if host.port is not None}
         return frozenset(ports)
@@ -316,8 +319,8 @@ class Router:
     # -- tables, computed when first needed ------------------------------------------------------------------------
 
     def lay_out(self) -> tuple[object, ...]:
-        """Compute the look-up tables (hosts, prefixes, services, names, ports) now; else the first call that needs a
-        table computes it.
+        """Compute the look-up tables (hosts, prefixes, services, names, ports) now, and return them. Otherwise the
+        first call that needs a table computes it.
         """
         return self._hosts, self._prefixes, self._services, self.by_name, self.named_ports
 
@@ -331,8 +334,8 @@ class Router:
 
     @cached_property
     def _hosts(self) -> tuple[dict[str, list[tuple[HostPattern, Upstream]]], list[tuple[HostPattern, Upstream]]]:
-        """The hosts of upstreams as look-up tables: exact patterns by their hosts, and the globs. Longer beats shorter,
-        then file order (the sort is stable).
+        """The hosts of upstreams as look-up tables: the exact patterns by their hosts, and the globs. In both, longer
+        patterns come first, then the file's order decides (the sort is stable).
         """
         pairs = [(pattern, upstream) for upstream in self.upstreams for pattern in upstream.hosts]
         pairs.sort(key=lambda pair: -len(str(pair[0])))
@@ -344,7 +347,9 @@ class Router:
 
     @cached_property
     def _services(self) -> tuple[dict[str, Upstream], list[tuple[str, Upstream]]]:
-        """Exact services by name, and globs of services, the longest first, then in file order (the sort is stable)."""
+        """The exact services by name, and the globs of services, the longest first, then in file order (the sort is
+        stable).
+        """
         named = [(service, upstream) for upstream in self.upstreams for service in upstream.services]
         exact: dict[str, Upstream] = {}
         for service, upstream in named:
@@ -355,12 +360,14 @@ class Router:
 
     @cached_property
     def _is_flat(self) -> bool:
-        """Whether all path prefixes of upstreams have the same number of segments, so that none is beneath another."""
+        """Whether all path prefixes of upstreams have the same number of segments, so that none begins with another."""
         return len(self._prefixes) == 1
 
     @cached_property
     def _prefixes(self) -> list[tuple[re.Pattern[bytes], dict[bytes, Upstream]]]:
-        """Prefixes by the number of their segments, the deepest first: one look-up for each depth in use."""
+        """Tables of prefixes, one for each number of segments in use, the largest number first. Each comes with the
+        expression that finds the beginning of a path with as many segments.
+        """
         table: dict[int, dict[bytes, Upstream]] = {}
         for upstream in self.upstreams:
             if upstream.prefix is not None:
@@ -370,8 +377,8 @@ class Router:
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
-    """The host (in lower case without a trailing dot, IPv6 in its shortest form) and the port that an authority names;
-    `default_port` if it names none. None if the text is no authority.
+    """The host (in lower case without a trailing dot, IPv6 in its shortest form) and the port that an authority names.
+    None if the text is no authority. `default_port`: the port if the authority names none.
     """
     host, colon, port = authority.rpartition(":")
     if not colon or host.count("[") != host.count("]"):  # no port, or a colon inside [IPv6]
@@ -390,8 +397,8 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 
 def climbs(rest: bytes) -> bool:
-    """Whether a `..` in `rest`, the part of a path after a prefix, leads above its start, as written or as
-    percent-decoded.
+    """Whether a `..` in `rest`, the part of a path after a prefix, leads above its start, either as it is written or
+    when it is percent-decoded.
     """
     if (
         rest.find(b".") < 0 and rest.find(b"%2") < 0
@@ -415,9 +422,10 @@ def _climbs(path: bytes) -> bool:
 
 
 def plain_path(path: bytes) -> str:
-    """The copy of a raw path that routes match: without query, percent-decoded, without dot segments (RFC 3986 §5.2.4).
+    """The copy of a raw path that routes are matched against: without query, percent-decoded, without dot segments (RFC
+    3986 §5.2.4).
 
-    A path that climbs above the root stays at the root in this copy; the raw path is forwarded.
+    If the path climbs above the root, the copy stays at the root; what is forwarded is the raw path.
     """
     path = path.partition(b"?")[0]
     if 0x25 in path:  # %; bytes in bytes would make an error, and drop it, each time
@@ -437,8 +445,8 @@ def plain_path(path: bytes) -> str:
 
 
 def shadows(earlier: Match, later: Match) -> bool:
-    """Whether the route conditions `earlier` match every call that `later` matches, so that a route with `later` after
-    one with `earlier` would never apply. True is certain; False may be wrong.
+    """Whether `earlier` matches every call that `later` matches, so that a route with the conditions `later`, after one
+    with `earlier`, would never apply. If the result is True, this is certain; if it is False, it may still be so.
     """
     if earlier.methods is not None and (later.methods is None or not later.methods <= earlier.methods):
         return False

@@ -2,17 +2,17 @@
 
 `ReplyEvidence` reads each part of an answer once, and only when a rule asks for it. Hostile input costs time in
 proportion to its length and never raises. Values are matched by shell globs, case-sensitively; "*" means present. A
-field given several times matches by any of its values. JSON paths are keys; in a list a number picks an element, any
-other key tries all. A scalar is matched as JSON writes it (`true`, `null`, `42`, a string bare); an object or list only
-by "*". XML is searched for elements by local name, wherever they are; entities are resolved, attributes ignored. Below
-status 400 a rule that names the status looks at JSON, or at the first event of a stream that counts (contract, section
-13).
+field given several times matches by any of its values. JSON paths are keys; in a list a number picks an element, and
+any other key tries all elements. A scalar is matched as JSON writes it (`true`, `null`, `42`, a string without quotes);
+an object or list is matched only by "*". XML is searched for elements by local name, wherever they are; entities are
+resolved, attributes ignored. Below status 400 a rule that names the status looks at JSON, or at the first event of a
+stream that counts (contract, section 13).
 
-`Ruleset` holds rules prepared for matching: many rules of a pack that look at the same place are one look-up. The first
-rule that matches wins, and grouping does not change which one that is. A group is a run of neighbours with one class
-and one set of statuses, each with a single part (a header, a JSON path or an XML element): whichever of them matches,
-the class is the same. Within a group headers are matched before the body, so that no body is peeked at if a header of
-the same run decides.
+`Ruleset` holds rules prepared for matching: many rules of a dialect pack that look at the same place are one look-up.
+The first rule that matches wins, and grouping does not change the class that results. A group is a run of neighbouring
+rules with the same class and the same statuses, each with a single part (a header, a JSON path or an XML element):
+whichever of them matches, the class is the same. Within a group headers are matched before the body, so that no body
+has to be read if a header rule of the same run decides.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _UNREAD = object()
 
 
 class ReplyEvidence:
-    """The parts of an answer that rules can look at. `body` is the part that was peeked at, None if there is none yet.
-    The result of each look-up is kept, since packs ask for many values in the same place. `empty`: the names of events
-    that are passed over when a stream's first event is looked for.
+    """The parts of an answer that rules can look at. `body`: the beginning of the body, as far as it was read, None if
+    it was not read yet. `empty`: the names of events that are passed over when a stream's first event is looked for.
+    The result of each look-up is kept, since packs ask for many values in the same place.
     """
 
     __slots__ = ("_document", "_empty", "_event", "_found", "_reply", "_text", "body", "status")
@@ -63,9 +63,9 @@ class ReplyEvidence:
         return self.status >= 400 and coding_of_reply(self._reply) in READABLE
 
     def is_open_to(self, rule: Rule) -> bool:
-        """Whether this rule may look at the answer's body: on status 400 and above for any part but an event; below
-        that only if the rule names a status, and only at the first event of a stream of events, or at JSON that is
-        whole within the part that is peeked at.
+        """Whether this rule may look at the answer's body. On status 400 and above it may, for any part but an event.
+        Below 400 it may only if the rule names a status; then it may look at the first event of a stream of events, or
+        at JSON that is complete within the part of the body that is read.
         """
         if self.status >= 400:
             return rule.event is None and self.may_look
@@ -81,7 +81,7 @@ class ReplyEvidence:
         return found
 
     def json(self, path: tuple[str, ...]) -> list[str]:
-        """The scalars at a path of the body's JSON, as JSON writes them."""
+        """The scalars at a path of the body's JSON, written as in JSON, but strings without quotes."""
         found = self._found.get(path)
         if found is None:
             found = self._found[path] = self._scalars(path)
@@ -99,7 +99,7 @@ class ReplyEvidence:
         return found
 
     def has_event(self, rule: EventRule) -> bool:
-        """Whether the first event of the body that counts is one that the rule names."""
+        """Whether the rule names the first event of the body that counts."""
         if self._event is _UNREAD:
             self._event, read = None, SseReader()
             for event in read.feed(self.body or b""):
@@ -109,7 +109,7 @@ class ReplyEvidence:
         return isinstance(self._event, Event) and is_named(rule, self._event)
 
     def xml(self, element: str) -> list[str]:
-        """The texts of all elements of the body's XML that have this name."""
+        """The texts of all elements with the name `element` in the body's XML."""
         key = "", element
         found = self._found.get(key)
         if found is None:
@@ -135,7 +135,7 @@ def _opens(reply: Reply) -> str:
 
 
 def is_named(rule: EventRule, event: Event) -> bool:
-    """Whether a rule names this event: by its name, and by what its data contains."""
+    """Whether a rule names this event, by the event's name and by what its data contains."""
     if rule.name is not None and not any_matches([event.name], rule.name):
         return False
     if not rule.json:
@@ -150,8 +150,8 @@ def is_named(rule: EventRule, event: Event) -> bool:
 
 
 def _resolved(text: str) -> str:
-    """The XML text with its entities resolved; the table of the thousands of known entities is loaded only if the text
-    has any.
+    """The XML text with its entities resolved. The table of the thousands of known entities is loaded only if the text
+    has entities.
     """
     if "&" not in text:
         return text
@@ -185,8 +185,8 @@ def _element(name: str) -> re.Pattern[str]:
 
 
 def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
-    """Append to `found` the scalars at a path in the JSON document, as JSON writes them; "" for an object or a list,
-    which only the glob "*" matches.
+    """Append the scalars at a path in the JSON document to `found`, written as in JSON, but strings without quotes; ""
+    for an object or a list, which only the glob "*" matches.
     """
     left = [(document, 0)]  # values, the next one last, each with the number of the path's keys that lead to it
     keys = len(path)
@@ -221,7 +221,7 @@ Place = TypeVar("Place")
 
 
 class NeedsBody(Enum):
-    """The type of NEEDS_BODY: the answer's body must be peeked at before its class is known."""
+    """The type of NEEDS_BODY: the answer's body must be looked at before the answer's class is known."""
 
     NEEDS_BODY = "needs body"
 
@@ -230,10 +230,11 @@ NEEDS_BODY: Final = NeedsBody.NEEDS_BODY
 
 
 class Ruleset:
-    """The rules of a policy, prepared for matching: the user's, then each dialect's. `steps` are single rules and
-    groups of rules in order, each with the name of its dialect ("" for the user's own). `looking` are the steps that
-    may look into a success; `looks_at_events`: all of these look at events alone. `texts`: each event that one of these
-    steps matches contains at least one of these texts, or a backslash, with which JSON may write a name in another way.
+    """The rules of a policy, prepared for matching: the user's, then each dialect's. `steps`: single rules and groups
+    of rules in order, each with the name of its dialect ("" for the user's own). `looking`: the steps that may look
+    into a success. `looks_at_events`: all steps in `looking` look only at events. `texts`: each event that a step in
+    `looking` matches contains at least one of these texts, or a backslash, with which JSON may write a name in another
+    way.
     """
 
     __slots__ = ("looking", "looks_at_events", "steps", "texts")
@@ -251,7 +252,9 @@ class Ruleset:
 
 
 def ruleset(classify: Classify) -> Ruleset:
-    """The rules of a policy's classification, prepared for matching; made when first asked for, and kept with it."""
+    """The rules of a policy's classification, prepared for matching. They are made when first asked for, and kept with
+    it.
+    """
     made = classify.ruleset
     if made is None:
         made = Ruleset(classify)
@@ -261,8 +264,8 @@ def ruleset(classify: Classify) -> Ruleset:
 
 
 class SingleRule:
-    """A rule of a classification that is matched by itself, whatever parts it has (status, headers, body, fault). The
-    alternative is a RuleGroup: neighbouring rules with the same class, matched together.
+    """A rule that is matched by itself, whatever parts it has (status, headers, body, fault). The alternative is a
+    RuleGroup: neighbouring rules with the same class, matched together.
     """
 
     __slots__ = ("_needs_body", "looks_into_success", "rule")
@@ -273,8 +276,8 @@ class SingleRule:
         self._needs_body = rule.needs_body
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
-        """The rule if every part of it matches; NEEDS_BODY if only the body is undecided; else None. `grpc`: the
-        grpc-status.
+        """The rule, if every part of it matches; NEEDS_BODY if all but the body matches, and the body was not read yet;
+        otherwise None. `grpc`: the answer's gRPC status, None if it has none.
         """
         rule = self.rule
         if not _reaches(rule, evidence.status, grpc):
@@ -299,8 +302,8 @@ class SingleRule:
         return rule
 
     def match_fault(self, fault: Fault, grpc: int | None) -> Rule | None:
-        """The rule if it names the kind of this fault (or `grpc`, its gRPC status, None for none) and asks for no part
-        of an answer; else None.
+        """The rule, if it names the kind of this fault, or the fault's gRPC status, and asks for no part of an answer;
+        otherwise None. `grpc`: that gRPC status, None for none.
         """
         rule = self.rule
         if rule.statuses is not None or rule.headers or rule.needs_body:
@@ -310,7 +313,9 @@ class SingleRule:
 
 
 class RuleGroup:
-    """A run of rules of one class that differ in a single part each."""
+    """A run of neighbouring rules with the same class and the same statuses, each with a single part (a header, a JSON
+    path or an XML element).
+    """
 
     __slots__ = ("_headers", "_json", "_model", "_xml", "looks_into_success")
 
@@ -322,8 +327,8 @@ class RuleGroup:
         self._xml = _choices((element, glob, rule) for rule in rules for element, glob in rule.xml)
 
     def match_reply(self, evidence: ReplyEvidence, grpc: int | None) -> Rule | NeedsBody | None:
-        """The rule of the group that matches, headers before the body; NEEDS_BODY if the body must be peeked at; else
-        None. `grpc`: the answer's gRPC status, None if it has none.
+        """The rule of the group that matches; NEEDS_BODY if the body must be read first; otherwise None. Headers are
+        tried before the body. `grpc`: the answer's gRPC status, None if it has none.
         """
         if not _reaches(self._model, evidence.status, grpc):
             return None
@@ -352,8 +357,8 @@ class RuleGroup:
 
 
 class _Choice:
-    """Rules that look at one part of an answer (a header, say) for different values: values without a wildcard are
-    looked up, the others matched by one regular expression.
+    """Rules that look at the same part of an answer (a header, say) for different values. Values without a wildcard are
+    looked up; all others are matched by one regular expression.
     """
 
     __slots__ = ("_any", "_exact", "_globs")

@@ -27,8 +27,8 @@ _MODES: Mapping[str, int] = {"enforce": 0, "observe": 1, "off": 2}
 
 
 class KeyFields:
-    """The fields that identify the caller to a cooldown, if the credential is one of the policy's own: they have the
-    credential's hash and nothing else.
+    """The fields that identify the caller to a cooldown, if the call carries one of the policy's own credentials. They
+    contain only the credential's hash.
     """
 
     __slots__ = ("_values",)
@@ -42,7 +42,7 @@ class KeyFields:
 
 
 class UsedBucket:
-    """The latest result of `ScopeState.used_bucket`. `app`: the app for which it was asked last; `bucket`: the bucket
+    """The latest result of `ScopeState.used_bucket`. `app`: the app for which it was asked last. `bucket`: the bucket
     from which the retries of that app are paid, None for none.
     """
 
@@ -54,16 +54,17 @@ class UsedBucket:
 
 
 class ScopeState:
-    """The state that the calls of one policy and one scope value share. `hedges` is the state of hedging with a bound,
-    None if the strategy needs none. `rate` and `limiter` are the gates of the policy's rate buckets and of the adaptive
-    strategy; `places` is the limit on attempts under way. `endpoints` is set if the core chooses among them. `ungated`:
-    the scope has none of these gates, so that only the governor, or an endpoint's circuit breaker, could hold a call.
-    `shadow` is the bucket that `mode: observe` uses instead of the real one. `keys` is set if the policy has
-    credentials: it chooses one, and the call continues with the state of the credential that its attempt carries
-    (`KeyRing.lane`); in that state `who` identifies the caller. `mode` is the policy's (0 for enforce, 1 for observe, 2
-    for off). `epoch`: that of the registry when it found this state last; -1 if the state depends on a header field,
-    which the next request may have with another value (`Registry.epoch`). `used`: what `used_bucket`
-    returned last.
+    """The state that the calls of one policy and one scope value share.
+
+    `hedges`: the state of hedging with a bound, None if the strategy needs none. `rate` and `limiter`: the gates of the
+    policy's rate buckets and of the adaptive strategy. `places`: the limit on attempts under way. `endpoints`: the
+    endpoints if the core chooses among them, otherwise None. `ungated`: the scope has none of these gates, so that only
+    the governor, or an endpoint's circuit breaker, could hold a call. `shadow`: the bucket that `mode: observe` uses
+    instead of the real one. `keys`: the policy's credentials, None if it has none; a call continues with the state of
+    the credential that its attempt carries (`KeyRing.lane`), and in that state `who` identifies the caller. `mode`: the
+    policy's mode (0 for enforce, 1 for observe, 2 for off). `epoch`: the registry's epoch when it found this state
+    last; -1 if the state depends on a header field, which the next request may have with another value
+    (`Registry.epoch`). `used`: the latest result of `used_bucket`.
     """
 
     __slots__ = (
@@ -124,8 +125,8 @@ class ScopeState:
         return self.places is None or self.places.is_ready(now)
 
     def cooling(self, now: float) -> float:
-        """Seconds for which the calls of this credential are held; almost zero (STEP) if a limit or an outage holds
-        them, whose end is not known, and 0 if none is held.
+        """The seconds for which the calls of this credential are held. Almost zero (STEP) if a limit or an outage holds
+        them, whose end is not known; 0 if they are not held.
         """
         governor = self.governor
         if self.who is None or not governor.holds(now) or not governor.holds_caller(self.who, now):
@@ -139,8 +140,8 @@ class ScopeState:
         return request.fields if self.who is None else self.who
 
     def used_bucket(self, app: NamedApp | None) -> Bucket | None:
-        """The bucket that this app's retries are paid from (the app's part of it, if it has parts): under `mode:
-        observe` the shadow bucket, under `off` None.
+        """The bucket that this app's retries are paid from, as the app sees it if apps have parts of it. In the mode
+        `observe` it is the shadow bucket, in the mode `off` None.
         """
         used = self.used
         if app is not used.app:
@@ -157,8 +158,8 @@ class ScopeState:
         return marked
 
     def shadow_is_full(self, now: float) -> bool:
-        """Whether the shadow bucket (the one that `mode: observe` pays from in place of the real one) is at the level
-        that it began with, or was never made.
+        """Whether the shadow bucket, from which the mode `observe` pays in place of the real one, is at the level with
+        which it began, or was never made.
         """
         if self._shadow is None:
             return True
@@ -166,7 +167,9 @@ class ScopeState:
 
     @property
     def shadow(self) -> Bucket | None:
-        """The bucket that `mode: observe` uses, made when first asked for; None if there is no bucket."""
+        """The bucket that the mode `observe` uses in place of the real one, made when first asked for; None if there is
+        no bucket.
+        """
         if self._shadow is None and self.bucket is not None:
             self._shadow = make_app_bucket(self.bucket.spec)
         return self._shadow

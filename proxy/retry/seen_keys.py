@@ -1,5 +1,5 @@
-"""The idempotency keys and invocation ids that calls of one scope lately carried: a key seen again marks an app's own
-retry (contract, section 5).
+"""The idempotency keys and invocation ids that calls of one scope have carried lately. A key that comes again marks an
+app's own retry (contract, section 5).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ KEY_SECONDS = 600.0
 
 
 class SeenKeys:
-    """The idempotency keys and invocation ids of the last ten minutes, hashed: a key seen again marks an app's own
-    retry.
+    """The idempotency keys and invocation ids of the last ten minutes, hashed. A key that comes again marks an app's
+    own retry.
     """
 
     __slots__ = ("_seen",)
@@ -23,7 +23,7 @@ class SeenKeys:
         self._seen: OrderedDict[bytes, float] = OrderedDict()
 
     def again(self, key: str, now: float) -> bool:
-        """Remember the idempotency key or invocation id. Returns whether it was known already."""
+        """Remember this idempotency key or invocation id. Returns whether it was known already."""
         digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).digest()
         while self._seen and next(iter(self._seen.values())) < now - KEY_SECONDS:
             self._seen.popitem(last=False)

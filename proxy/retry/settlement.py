@@ -24,9 +24,9 @@ _NOTHING = Estimate(0.0, 0.0)
 
 
 def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
-    """Settle the price, in a language model's tokens, of an attempt that failed: all of the price comes back if the
-    attempt was not processed, the part for the output if it was answered with an error, and nothing after any other
-    end, since the upstream may have worked.
+    """Settle the price, in a language model's tokens, of an attempt that failed. All of the price is put back if the
+    attempt was not processed; the output's part is put back if the attempt was answered with an error; nothing is put
+    back after any other end, since the upstream may have worked.
     """
     estimate, fault, status = payment.estimate, failure.fault, failure.status
     if estimate is None:
@@ -40,9 +40,9 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
 
 
 def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
-    """Settle the price of the attempt whose answer went to the app: `usage` says how many tokens the answer really
-    cost. The number of output tokens is also noted for later estimates. `next_attempt`: the call's `NextAttempt`, which
-    knows the policy and the state that calls share.
+    """Settle the price of the attempt whose answer went to the app. `usage`: how many tokens the answer really cost;
+    the number of output tokens is also noted for later estimates. `next_attempt`: has the policy and the state that
+    calls share.
     """
     estimate, rules, sizes = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.token_sizes
     if estimate is None or rules is None:

@@ -1,9 +1,9 @@
 """A count of the events of the last so-many seconds: exact for few events, and within bounds for any number.
 
 Law: an event at t counts at `now` while now - t < window. Every instant is kept by itself until there are EXACT of
-them; after that, instants closer together than window/1000 share a slice, so that the memory is bounded at any rate
-(EXACT + about 1,000 slices) and a count is off by at most the events within window/1000. The counter chooses in which
-direction it is off: `late` slices leave when their newest event does, others when their oldest does.
+them. After that, instants closer together than window/1000 share a slice, so that the memory is bounded at any rate
+(EXACT + about 1,000 slices), and a count is off by at most the events within window/1000. The user of the count chooses
+in which direction it is off: a slice leaves the window when its newest event does (`late`), or when its oldest does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Slice:
 
 class SlidingCount:
     """The number of events within the last `window` seconds. `late`: events that were merged into a slice leave the
-    window when the newest of them does, else when the oldest does.
+    window when the newest of them does; if False, when the oldest does.
     """
 
     __slots__ = ("_late", "_slices", "_total", "_width", "window")
@@ -44,8 +44,8 @@ class SlidingCount:
         self._total = other._total
 
     def add(self, now: float) -> float:
-        """Count one event, now. Returns the instant at which it counts: time does not run backwards, so an earlier
-        `now` counts as the newest instant known.
+        """Count one event, now. Returns the instant at which it counts. Time does not run backwards, so an event
+        earlier than the newest instant counts at that instant.
         """
         slices = self._slices
         self._total += 1
@@ -72,8 +72,8 @@ class SlidingCount:
         self._total = 0
 
     def remove(self, at: float | None) -> None:
-        """Undo the event that counts at the instant `at`, as `add` returned it; None: the newest event. If the event
-        has left the window already, nothing changes.
+        """Undo the event that counts at the instant `at`, as `add` returned it, or the newest event if that is None. If
+        the event has already left the window, nothing changes.
         """
         slices = self._slices
         if not slices:

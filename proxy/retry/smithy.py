@@ -1,14 +1,15 @@
 """The strategies as classes with the Smithy interface, for Python programs to use and to build upon.
 
-What a call knows is kept in its token, what calls share in a bucket and a limiter for each scope, and a strategy holds
-neither. A token is valid for one use: `refresh` exchanges it, `record_success` ends it; a token that another strategy
-issued, or that was used already, raises ValueError. A refusal (RetryError, from the failure itself) takes no tokens and
-leaves the call's token valid.
+What one call knows is kept in its token, and what calls share in a bucket and a limiter for each scope; a strategy
+holds neither. A token is valid for one use: `refresh_retry_token_for_retry` exchanges it, and `record_success` ends it.
+A token that another strategy issued, or that was used already, raises ValueError. A refusal (RetryError, from the
+failure itself) takes no tokens from the bucket and leaves the call's token valid.
 
-Theory. A call is `acquire_initial_retry_token`, wait its delay, attempt; then `record_success`, or `refresh` with the
-exception, wait the new token's delay, attempt again. The checks are in the contract's order: retryable? attempts left?
-enough tokens? Then the wait is computed by the core's own series (`proxy.retry.backoff.WaitSeries`), and the price is
-taken - check and deduction without anything in between. Source: Smithy "Retrying Requests"; smithy-python.
+Theory. A caller uses `acquire_initial_retry_token`, waits the token's delay, and makes the attempt. Then it uses
+`record_success`; or it uses `refresh_retry_token_for_retry` with the exception, waits the new token's delay, and makes
+the next attempt. The checks are in the contract's order: is the error retryable, are attempts left, are there enough
+tokens? Then the wait is computed by the core's own series (`proxy.retry.backoff.WaitSeries`), and the price is taken -
+check and deduction without anything in between. Source: Smithy "Retrying Requests"; smithy-python.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Shared = tuple[Bucket | None, CubicLimiter | None]
 
 
 class _Waits(WaitSeries):
-    """The waits between one call's attempts: the core's rules for pushbacks, with the backoffs that `backoff_strategy`
+    """The waits between one call's attempts: the core's rules for pushbacks, with backoffs that `backoff_strategy`
     computes.
     """
 
@@ -58,8 +59,8 @@ class _Waits(WaitSeries):
 
 @dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
 class IssuedToken:
-    """The token of one call between two attempts. `retry_delay` is seconds; `paid`: the tokens that the last retry
-    paid.
+    """The token that one call holds from one attempt to the next. `retry_count`: the number of retries so far.
+    `retry_delay`: the seconds to wait before the attempt. `paid`: the tokens of the bucket that the last retry paid.
     """
 
     retry_count: int
@@ -70,11 +71,12 @@ class IssuedToken:
 
 
 class _BuiltInStrategy:
-    """The base of the built-in strategies; each is a definition (presets.py), with at most one rule of its own.
-    `bucket`: what the retries of each scope are paid from; "own" is the definition's bucket, None is no bucket. `clock`
-    returns seconds, of which only differences matter; `random` returns a uniform draw from [0, 1). Raises ValueError
-    for an invalid argument. A deep copy is the strategy itself, so that a copied client configuration shares its
-    buckets.
+    """The base of the built-in strategies. Each of them is a definition (presets.py), with at most one rule of its own.
+
+    `bucket`: the bucket that the retries of each scope are paid from; "own" is the definition's bucket, None is no
+    bucket. `clock`: returns seconds, of which only differences matter. `random`: returns a uniform draw from [0, 1).
+    Raises ValueError for an invalid argument. A deep copy is the strategy itself, so that a copied client configuration
+    shares its buckets.
     """
 
     definition: ClassVar[Strategy] = presets.STANDARD
@@ -102,7 +104,8 @@ class _BuiltInStrategy:
         self._lock = Lock()
 
     def acquire_initial_retry_token(self, *, token_scope: str | None = None) -> RetryToken:
-        """Begin a call. The caller waits the token's delay, which is 0 except for an adaptive strategy that was
+        """Begin a call in the scope named `token_scope` (None: the scope without a name), and return the token of its
+        first attempt. The caller waits the token's delay, which is 0 except for an adaptive strategy that was
         throttled.
         """
         with self._lock:
@@ -119,8 +122,8 @@ class _BuiltInStrategy:
             return token
 
     def refresh_retry_token_for_retry(self, *, token_to_renew: RetryToken, error: Exception) -> RetryToken:
-        """Return the next attempt's token. Raises RetryError from `error`, or ValueError for a token that is not
-        valid.
+        """Exchange `token_to_renew`, a failed attempt's token, for the next attempt's token. Raises RetryError from
+        `error` if there is no next attempt, and ValueError for a token that is not valid.
         """
         with self._lock:
             token = self._own(token_to_renew)
@@ -166,15 +169,17 @@ class _BuiltInStrategy:
         return self
 
     def tokens_left(self, token_scope: str | None = None) -> float | None:
-        """The level of a scope's bucket; None if the strategy has no bucket."""
+        """The level of the bucket of the scope named `token_scope` (None: the scope without a name); None if the
+        strategy has no bucket.
+        """
         with self._lock:
             now = self._clock()
             bucket, _ = self._scope(token_scope, now)
             return bucket.level(now) if bucket is not None else None
 
     def _is_retryable(self, error: Exception) -> bool:
-        """Whether the error may be retried: as its `is_retry_safe` says or, if that is None or absent, if the fault is
-        the server's.
+        """Whether the error may be retried. Its `is_retry_safe` decides; if that is None or absent, the error may be
+        retried if the fault is the server's.
         """
         if isinstance(error, ErrorRetryInfo) and error.is_retry_safe is not None:
             return bool(error.is_retry_safe)
@@ -211,16 +216,16 @@ class Standard2026RetryStrategy(_BuiltInStrategy):
 
 
 class LegacyRetryStrategy(_BuiltInStrategy):
-    """AWS SDK for Java 2.x, legacy: 4 attempts, a base of 500 ms after throttling; a retry after throttling costs no
-    tokens.
+    """AWS SDK for Java 2.x, legacy: 4 attempts, and a base of 500 ms after throttling. A retry after throttling costs
+    no tokens.
     """
 
     definition = presets.LEGACY
 
 
 class AdaptiveRetryStrategy(_BuiltInStrategy):
-    """The standard strategy with a client-side rate limiter, which delays first attempts too: wait the initial token's
-    delay.
+    """The standard strategy with a client-side rate limiter. It delays first attempts too, so callers must wait the
+    initial token's delay.
     """
 
     definition = presets.ADAPTIVE
@@ -234,8 +239,8 @@ class SmithyRetryStrategy(_BuiltInStrategy):
     definition = presets.SMITHY
 
     def _is_retryable(self, error: Exception) -> bool:
-        """Whether the error may be retried: unless its `is_retry_safe` is False. An error that does not say is retried,
-        whatever its fault.
+        """Whether the error may be retried. An error with the attributes of `ErrorRetryInfo` may, unless its
+        `is_retry_safe` is False, whoever's fault it is. Any other error is judged as by the base class.
         """
         if isinstance(error, ErrorRetryInfo):
             return error.is_retry_safe is not False
@@ -243,17 +248,17 @@ class SmithyRetryStrategy(_BuiltInStrategy):
 
 
 class GrpcRetryStrategy(_BuiltInStrategy):
-    """gRPC A6: 4 attempts, 1 s tripling to 5 s; a delay that the error names is waited exactly, and starts the series
-    of backoffs again.
+    """gRPC A6: 4 attempts, 1 s tripling to 5 s. A delay that the error names is waited exactly, and then the series of
+    backoffs starts again.
     """
 
     definition = presets.GRPC
 
 
 class HedgingRetryStrategy(_BuiltInStrategy):
-    """gRPC A6's hedging policy with attempts in sequence: before each retry it waits `hedging_delay` seconds, or the
-    delay that the error names. Attempts that overlap need a driver (proxy.retry.machine); this interface handles one
-    attempt at a time.
+    """gRPC A6's hedging policy with one attempt after another: before each retry comes a wait of `hedging_delay`
+    seconds, or the delay that the error names. Attempts that overlap need a driver (proxy.retry.machine); this
+    interface handles one attempt at a time.
     """
 
     definition = replace(presets.HEDGING, hedging_delay=None)  # the delay is in its own backoff strategy
@@ -267,7 +272,7 @@ class HedgingRetryStrategy(_BuiltInStrategy):
 
 
 def _named_delay(error: Exception) -> float | None:
-    """The error's `retry_after` in seconds; None if it has none, or one that is no valid number."""
+    """The error's `retry_after` in seconds; None if it has none, or none that is a valid number."""
     seconds = getattr(error, "retry_after", None)
     if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         return None

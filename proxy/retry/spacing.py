@@ -1,18 +1,19 @@
 """The spacing of one lane's attempts in time: the least time from one sending to the next, for upstreams where a limit
-on the number under way has no effect.
+on the number under way has no effect. A lane is the queue of a group of callers; a pace is a number of sendings a
+second.
 
 Contract, sections 5 and 14: "where an upstream refuses without a queue, places say nothing: sendings are then spaced in
 time as well, at the pace at which it last served", and a limit is "never below one place; paced in time where places
 say nothing".
 
-A refusal cuts the pace to a little below the refused one. There it stays for some seconds; then it grows, slowly at
-first and ever faster (as RFC 9438, section 4.3, beyond the window that was refused last), so that a limit that is gone
+A refusal cuts the pace to a little below the refused one. It stays there for some seconds; then it grows, slowly at
+first and ever faster (as RFC 9438, section 4.3, does beyond the window that was refused last). So a limit that is gone
 does not hold calls for long, and one that is still in force is seldom exceeded. Each time that about the same pace is
-refused again, the pace stays for longer, because this is then more likely to be the upstream's limit. Only seconds in
-which calls wait count: a pace that is not used proves nothing. While the calls that wait become fewer soon enough,
-a pace that was found lately does not grow: it would gain little, and a refusal holds every call for as long as it says.
-The pace also grows where many attempts in a row are sent as soon as it allows, while no other call waits: it delays
-each call of a client that makes one at a time, and would do so for ever.
+refused again, the pace stays for longer, because that pace is then more likely to be the upstream's limit. Only seconds
+in which calls wait count, since a pace that is not used proves nothing. While the waiting calls become fewer soon
+enough, a pace that was found lately does not grow: growth would gain little, and a refusal holds every call for the
+delay that it names. The pace also grows when many attempts in a row are sent as soon as it allows while no other call
+waits: this shows a client that makes one call at a time, and the pace would delay each of its calls for ever.
 
 Several clients that share a limit without a queue cause each other's refusals, whatever the pace of each. So if many
 calls in a row were served at a pace, a few early refusals do not make it forgotten.
@@ -71,9 +72,9 @@ SLOWEST = 0.5
 
 
 class Spacing:
-    """The spacing of one lane's attempts in time. `rate`: sendings a second, 0 while they are not spaced; it is also
-    called the pace. `next_at`: when the next attempt may be sent (seconds on the callers' clock). `sendings`: how many
-    attempts were sent since the pace was last set.
+    """The spacing of one lane's attempts in time. `rate`: the pace, in sendings a second; 0 while sendings are not
+    spaced. `next_at`: the time at which the next attempt may be sent (seconds on the callers' clock). `sendings`: how
+    many attempts were sent since the pace was last set.
     """
 
     __slots__ = (
@@ -110,9 +111,10 @@ class Spacing:
         self._counted_at = -_NEVER
 
     def cut(self, pace: float, served: int, now: float, delays: bool = True) -> None:
-        """Lower the pace, because an attempt at this `pace` (sendings a second) was refused, after `served` were served
-        since the last cut. `delays`: the refusal delays all calls, so that further ones are dear; else calls that wait
-        become many while the pace grows carefully, and all of them are sent if the limit is given up.
+        """Lower the pace, because an attempt was refused at the pace `pace` (sendings a second). `served`: how many
+        attempts were served since the last cut. `delays`: the refusal delays all calls, so that further refusals do
+        harm, and the pace grows carefully at first. If False, it does not: otherwise too many calls would come to wait,
+        all of which are sent if the limit is given up.
         """
         self._cut_at = now
         self._steady_until = now + _STEADY_FOR if served >= _STEADY else now
@@ -142,24 +144,28 @@ class Spacing:
         return self._waiting > 0
 
     def resume(self, now: float) -> None:
-        """Space sendings again at a pace that the upstream has proved to take, if that was found out not long ago."""
+        """Space sendings again at a pace that the upstream has been shown to take, if that was found out not long
+        ago.
+        """
         if self._proven and now - self._cut_at < _KNOWN:
             self._begin(self._proven * (1.0 - _CUT / self._sure), _STAYS * self._sure)
 
     def explore(self, pace: float) -> None:
-        """Begin with this pace as a guess: it may be far from what the upstream takes, so it changes soon."""
+        """Begin with `pace` (sendings a second) as a guess. It may be far from what the upstream takes, so it changes
+        soon.
+        """
         self._begin(pace, 0.0)
 
     def slow_down(self, to: float) -> None:
-        """Space sendings at the pace `to` (sendings a second), which does not grow by itself: answers tell the limit
-        when to change it.
+        """Space sendings at the pace `to` (sendings a second), which does not grow by itself: the limit changes it as
+        answers come.
         """
         self._begin(to, _STAYS)
         self._is_told = True
 
     def drain(self, at: float) -> None:
         """Space sendings at the pace `at` (sendings a second). It grows while calls wait, so that the queue of a limit
-        that is given up ends though more calls may come than before.
+        that is given up comes to an end even if more calls come than before.
         """
         self._begin(at, _STAYS)
 
@@ -169,8 +175,8 @@ class Spacing:
         self._is_told, self._careful = False, 0
 
     def sent(self, now: float, waiting: int) -> None:
-        """Note that an attempt is sent: the next may follow one interval later. While `waiting` calls wait, the pace
-        grows with time.
+        """Note that an attempt is sent; the next may follow one interval later. `waiting`: how many calls wait; while
+        some do, the pace grows with time.
         """
         if not self.rate:
             self._waiting = waiting
@@ -190,13 +196,13 @@ class Spacing:
         self.next_at = max(now, self.next_at) + 1.0 / self.rate
 
     def not_sent(self) -> None:
-        """Note that the attempt which was to be sent is not: the next may go at once."""
+        """Note that an attempt that was counted as sent is not sent after all, so that the next may go at once."""
         if self.rate:
             self.next_at -= 1.0 / self.rate
             self.sendings -= 1
 
     def _count(self, waiting: int, now: float) -> None:
-        """Count the calls that have come since the last sending; `waiting` calls wait after this one."""
+        """Count the calls that have come since the last sending. `waiting`: how many calls wait after this one."""
         seconds = now - self._counted_at
         if seconds == _NEVER:
             self._counted_from, self._came, seconds = now, 0.0, 0.0
@@ -205,7 +211,9 @@ class Spacing:
         self._counted_at, self._waiting = now, waiting
 
     def _is_enough(self, waiting: int) -> bool:
-        """Whether this pace is enough: the `waiting` calls, and those that come meanwhile, would be sent soon."""
+        """Whether the pace is high enough: at this pace, the `waiting` calls and those that come meanwhile would be
+        sent soon.
+        """
         over = _COUNTED_OVER * (1.0 - math.exp((self._counted_from - self._counted_at) / _COUNTED_OVER))
         return over > 0.0 and (self.rate - self._came / over) * _SOON > waiting
 

@@ -8,9 +8,11 @@ _NEVER = float("inf")
 
 
 class Starter:
-    """The starter of a lane's cooldown. `waiter`: the starter, None if there is none; `named_until`: the end of the
-    delay that the answer named which began the cooldown in force (an earlier answer's delay may end later);
-    `own_until`: the end of the delay that the answer to the starter's own attempt named. Times are seconds.
+    """The starter of the cooldown of a lane (the queue of a group of callers). Times are seconds.
+
+    `waiter`: the starter, None if there is none. `named_until`: the end of the delay that the cooldown's first answer
+    named; an earlier answer's delay may end later. `own_until`: the end of the delay that the answer to the starter's
+    own attempt named.
     """
 
     __slots__ = ("named_until", "own_until", "waiter")
@@ -25,5 +27,5 @@ class Starter:
         self.waiter, self.own_until = waiter, self.named_until
 
     def may_go(self, now: float, until: float) -> bool:
-        """Whether nothing holds the starter now. `until`: when the longest delay that was named ends."""
+        """Whether nothing holds the starter now. `until`: the time at which the longest delay that was named ends."""
         return now >= until or until == self.own_until

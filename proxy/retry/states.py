@@ -13,10 +13,10 @@ from proxy.retry.traffic import Traffic
 
 
 class Next:
-    """The attempt that comes next, once no gate holds it; also the state of a call that waits for it, with no attempt
-    in flight (the last answer, if any, is held). `due`: when (seconds); `price`: what it costs, in tokens of the
-    bucket; `until`: the time after which repeating the request is not safe any more; `gated`: `due` was named by a
-    gate, which may have changed it since.
+    """The attempt that comes next, once no gate holds it. It is also the state of a call that waits for this attempt,
+    with no attempt in flight (the last answer, if any, is held). `due`: the time at which it is due (seconds). `price`:
+    what it costs, in tokens of the bucket. `until`: the time after which repeating the request is no longer safe.
+    `gated`: `due` was named by a gate, which may have changed the time since.
     """
 
     __slots__ = ("due", "gated", "price", "until")
@@ -29,18 +29,18 @@ class Next:
 
 
 class Flight:
-    """An attempt in flight, with its number.
+    """An attempt in flight. `attempt`: its number. `since`: the time at which it was sent (seconds). `payment`: what it
+    has paid, None for nothing. `endpoint`: its endpoint's number if the core chooses among endpoints, otherwise None.
 
-    `since`: when it was sent (seconds); `payment`: what it has paid, None for nothing; `endpoint`: its endpoint's
-    number, if the call chooses among endpoints, else None. `sent_to` and `protocol`: the label of the endpoint and the
-    protocol that the driver reported, "" until then. `reply`: the head of its answer, while the answer's body must be
-    peeked at for its class, or before delivery; `body_wait`: the state of the wait for the body's beginning, if its
-    answer is a success whose head is kept back until then, else None. `key`: the number of the credential that it
-    carries, None without one, and `key_why` the reason for that one; `aside`: that credential was put aside at the
-    attempt's end. `held`: the seconds for which the gate `held_by` held the attempt. `reported`: its answer was
-    reported as no failure to everything that learns from it, though it may break yet. `range`: the value of its Range
-    field, if it asks for the rest of an answer that broke. `note`: what had been spent of reported limits when it was
-    sent, None if answers are not read for limits.
+    `sent_to` and `protocol`: the label of the endpoint and the protocol that the driver reported, "" until then.
+    `reply`: the head of its answer, while the answer's body must be looked at, and before delivery. `body_wait`: the
+    wait for the body's beginning, if the answer is a success whose head is kept back until then, otherwise None. `key`:
+    the number of the credential that it carries, None without one. `key_why`: the reason for that credential. `aside`:
+    that credential was put aside at the attempt's end. `held`: the seconds for which the gate `held_by` held the
+    attempt. `reported`: its answer was reported, as no failure, to everything that learns from it, although the answer
+    may still break off. `range`: the value of its Range field, if it asks for the rest of an answer that broke. `note`:
+    what had been spent of reported limits when it was sent, None if answers are not read for limits. `traffic`: the
+    count in which it is under way, None once its end was reported.
     """
 
     __slots__ = (
@@ -63,15 +63,15 @@ class Flight:
         self.note: SentNote | None = None
 
     def land(self, now: float) -> None:
-        """Free the attempt's place under the concurrency limit: it failed, was cancelled, or its answer's last byte has
-        come.
+        """Free the attempt's place under the concurrency limit, because the attempt has failed or was cancelled, or its
+        answer's last byte has come.
         """
         if self.payment is not None:
             self.payment.land(now)
 
     def cancel(self, now: float) -> None:
-        """Free the cancelled attempt's place under the concurrency limit, and end its breaker's probe without a
-        verdict.
+        """Free the cancelled attempt's place under the concurrency limit. If it was the probe of a circuit breaker, end
+        the probe without a verdict.
         """
         if self.payment is not None:
             self.payment.land(now)
@@ -79,14 +79,14 @@ class Flight:
 
 
 class New:
-    """The first state of a call: the request's head has not come."""
+    """The first state of a call, before it is started."""
 
     __slots__ = ()
 
 
 class Flying:
-    """The state in which attempts are in flight, kept by their numbers; `planned` is the hedge that is to be sent
-    beside them, None for none.
+    """The state in which attempts are in flight. `flights`: these attempts, by their numbers. `planned`: the hedge that
+    is to be sent next to them, None for none.
     """
 
     __slots__ = ("flights", "planned")
@@ -97,8 +97,8 @@ class Flying:
 
 
 class Delivering:
-    """The state in which an answer is delivered to the app. `outcome` is the call's outcome, unless the answer breaks
-    off.
+    """The state in which an answer is delivered to the app. `attempt`: the number of the answer's attempt. `outcome`:
+    the call's outcome, unless the answer breaks off.
     """
 
     __slots__ = ("attempt", "outcome")

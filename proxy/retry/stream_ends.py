@@ -1,10 +1,11 @@
 """The ends of streams: whether a stream of events that ended cleanly was complete.
 
-Contract, section 15, "A stream's end". A chunked body may end well though the provider's server broke in the middle of
-its answer. The packs say which events end a stream, which other events belong to such streams, and which requests ask
-for such a stream. A stream that has only events of other kinds is not judged.
+Contract, section 15, "A stream's end". A chunked body may end properly although the provider's server broke down in the
+middle of its answer. The dialect packs (files with rules for a provider) say which events end a stream, which other
+events belong to such streams, and which requests ask for such a stream. A stream that has only events of other kinds is
+not judged.
 
-Law: an event's data is parsed as JSON only if it has the bytes of a mark that is looked for.
+Law: an event's data is parsed as JSON only if it contains the bytes of a mark that is looked for.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ UNFINISHED = Fault(
 
 
 def ends_of(rules: Classify, request: Request, reply: Reply) -> tuple[StreamEnds, ...]:
-    """The ways in which this answer may end, as the dialect packs define them; none if the answer is no stream of
+    """The ways in which this answer may end, as the dialect packs define them. Empty if the answer is no stream of
     events that the request asked for.
     """
     if not rules.stream_ends or reply.status >= 400 or not is_event_stream(reply):
@@ -52,8 +53,8 @@ def _is_asked_for(ends: StreamEnds, request: Request) -> bool:
 
 
 class EndReader:
-    """A reader of one stream's events, which finds out whether the stream is complete. `ended`: an event has come that
-    ends a stream of these packs.
+    """A reader of one stream's events, which finds out whether the stream is complete. `packs`: the ways in which the
+    stream may end, from the dialect packs. `ended`: an event has come that ends a stream of one of these packs.
     """
 
     __slots__ = ("_any", "_ends", "_known", "_members", "_packs", "_texts", "ended")
@@ -67,23 +68,23 @@ class EndReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now lacks its last event."""
+        """Whether the stream, if it ends now, lacks its last event."""
         return not self.ended and (self._known is not None or not self._any)
 
     def ends_with(self, cut_short: bytes) -> bool:
-        """Whether a stream is complete though its last event was cut short (`SseReader.cut_short`), because that event
-        says nothing but that the stream is over.
+        """Whether a stream is complete although its last event was cut short, because that event would only say that
+        the stream is over. `cut_short`: the data of that event (`SseReader.cut_short`).
         """
         return any(mark.is_all(cut_short) for mark in self._ends)
 
     def is_known(self) -> bool:
-        """Whether an event that one of the packs knows has come. From then on it is clear which pack's stream this is,
-        and only the last event matters.
+        """Whether an event that one of the packs knows has come. From then on it is known to which pack the stream
+        belongs, and only the last event matters.
         """
         return self._known is not None
 
     def is_in(self, data: bytes) -> bool:
-        """Whether the bytes `data` contain a text of an event that ends the stream, so that the events in them must be
+        """Whether the bytes `data` may contain an event that ends the stream, so that the events in them must be
         read.
         """
         return holds_any(data, self._texts) or holds_member(data, self._members)
@@ -91,15 +92,13 @@ class EndReader:
     @property
     def error(self) -> bytes:
         """The provider's own event for an error of its server, which may be sent to the app in place of the missing
-        end; b"" if its pack has none.
+        end; b"" if the provider's pack has none.
         """
         pack = self._packs[0] if self._known is None else self._known
         return pack.error
 
     def see(self, events: Iterable[Event]) -> None:
-        """Examine the next events of the stream: whether one of them ends the stream, and whether a pack knows one of
-        them.
-        """
+        """Examine the next events of the stream: does one of them end the stream, and does a pack know one of them?"""
         for event in events:
             self._any = True
             if self._known is None:
@@ -140,8 +139,8 @@ def _knows(pack: StreamEnds, event: Event) -> bool:
 
 
 class _Mark:
-    """A pack's mark of events (`EndMark`), prepared for matching. `text`: an event without these bytes does not have
-    the mark. `is_member`: they are the name of a member that is not null.
+    """A pack's mark of events (`EndMark`), prepared for matching. `text`: bytes that every event with the mark
+    contains. `is_member`: `text` is the name of a member that is not null.
     """
 
     __slots__ = ("_data", "_name", "_path", "_prefix", "_quick", "is_member", "text")
@@ -159,8 +158,8 @@ class _Mark:
         self.is_member = bool(member) and not (self._name or self._data)
 
     def matches(self, event: Event) -> bool:
-        """Whether an event has this mark: its name (or, if it has none, the `type` in its data), its whole data, or a
-        member that is not null.
+        """Whether an event has this mark. Depending on the mark, what counts is the event's name (or, if it has none,
+        the `type` in its data), its whole data, or a member that is not null.
         """
         if self._name:
             if event.name != MESSAGE:
@@ -179,7 +178,7 @@ class _Mark:
         return False
 
     def is_all(self, data: bytes) -> bool:
-        """Whether the mark is an event's whole data, and these bytes are it."""
+        """Whether the mark is about an event's whole data, and `data` is this data."""
         return bool(self._data) and data.strip() == self._data
 
     def _is_named(self, name: str) -> bool:

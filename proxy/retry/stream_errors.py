@@ -1,7 +1,8 @@
-"""Errors in a stream of events that is already going to the app: they are counted and reported, and passed on
+"""Errors in a stream of events that is already going to the app. They are counted and reported, and passed on
 unchanged.
 
-Contract, section 13, "Looking into a success". The same rules that look at a stream's first event say what is an error.
+Contract, section 13, "Looking into a success". What counts as an error is decided by the same rules that look at a
+stream's first event.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _BLANK_LINE = b"\r\n\r\n\r\n"
 
 
 class Sought:
-    """The events that rules for errors in streams look for. `rules`: each with what it is reported as and the class
-    that it gives. `names`: the events' names that rules ask for. `marks`: bytes for rules that ask for no plain name;
-    an event that matches such a rule contains at least one of them. `texts`: every event that matches a rule contains
-    at least one of these.
+    """The events that rules for errors in streams look for. `rules`: each rule's condition, with the words for reports
+    and the class that the rule gives. `names`: the event names that rules ask for. `marks`: bytes for rules that ask
+    for no plain name; an event that matches such a rule contains at least one of them. `texts`: every event that
+    matches a rule contains at least one of these.
     """
 
     __slots__ = ("marks", "names", "rules", "texts")
@@ -40,9 +41,10 @@ class Sought:
 
 
 class StreamWatch:
-    """A reader of a stream of events that is going to the app, which finds errors in it. The work is small for a stream
-    without errors: whole events in which none of the texts occurs that the rules ask for are not even cut out, and JSON
-    is parsed only of events whose data contain such a text.
+    """A reader that finds errors in a stream of events while the stream is going to the app. It has little to do for a
+    stream without errors: events that contain none of the rules' texts are not even separated, and JSON is parsed only
+    of events whose data contain such a text. `ends`: the reader that finds out whether the stream is complete, None for
+    none.
     """
 
     __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules", "_texts", "ends")
@@ -55,8 +57,8 @@ class StreamWatch:
         self._decoder = Decoder(coding) if coding else None
 
     def feed(self, data: bytes) -> list[str]:
-        """Take the next bytes of the stream. Returns the names of the rules that find errors in the events which these
-        bytes complete; the names reveal nothing of the content.
+        """Take `data`, the next bytes of the stream. Returns the names of the rules that find errors in the events
+        which these bytes complete; the names reveal nothing of the content.
         """
         if self._decoder is not None:
             data = self._decoder.feed(data, DECODED)
@@ -74,18 +76,18 @@ class StreamWatch:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now lacks its last event."""
+        """Whether the stream, if it ends now, lacks its last event."""
         ends = self.ends
         return ends is not None and ends.unfinished and not ends.ends_with(self._reader.cut_short())
 
     @property
     def is_between_events(self) -> bool:
-        """Whether the bytes so far end with a whole event, so that another event could follow."""
+        """Whether the bytes so far end with a complete event, so that another event could follow."""
         return self._decoder is None and self._reader.is_between_events
 
     def passes_over(self, chunk: bytes, size: int) -> bool:
-        """Whether the events in `chunk`, one whole chunk of a body with so many bytes of data (`size`), can be skipped
-        (see `_says_nothing`). Its framing holds none of the texts.
+        """Whether the events in `chunk` can be skipped (see `_says_nothing`). `chunk`: one whole chunk of a chunked
+        body, with its framing, in which none of the texts occurs. `size`: the bytes of data in it.
         """
         end, text = len(chunk) - 3, chunk  # a pointer when compiled; the last octet of the data
         if size < 2 or text[end] != 10 or not (text[end - 1] == 10 or (size > 3 and chunk.endswith(_BLANK_LINE))):
@@ -93,9 +95,9 @@ class StreamWatch:
         return self._decoder is None and self._holds_nothing(chunk)
 
     def _says_nothing(self, data: bytes) -> bool:
-        """Whether the events in `data` can be skipped, because they are whole and none can be an error or the stream's
-        last event: no text that such events contain occurs in `data`. None of these texts has a line end, so each is
-        within a line if it occurs.
+        """Whether the events in `data` can be skipped, because they are complete and none can be an error or the
+        stream's last event: no text that such events contain occurs in `data`. None of these texts has a line end, so a
+        text that occurs is within one line.
         """
         size, text = len(data), data  # a pointer when compiled
         if size < 2 or text[size - 1] != 10 or not (text[size - 2] == 10 or data.endswith(b"\r\n\r\n")):
@@ -125,8 +127,8 @@ class StreamWatch:
 
 
 def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...] = ()) -> StreamWatch | None:
-    """A `StreamWatch` for a success that goes to the app; None if no rule could find an error in it, and no pack says
-    how it `ends`.
+    """A `StreamWatch` for a success that goes to the app; None if no rule could find an error in it, and `ends` is
+    empty. `ends`: the ways in which the stream may end, from the dialect packs.
     """
     if not (rules.looks_below_400 or ends) or reply.status >= 400 or not is_event_stream(reply):
         return None
@@ -140,8 +142,8 @@ def watch_for_errors(rules: Classify, reply: Reply, ends: tuple[StreamEnds, ...]
 
 
 def _sought(rules: Classify, reply: Reply) -> Sought:
-    """Return the events that the rules look for in this answer. Unless one of the rules also asks for fields, the
-    events are kept for later answers of the same status.
+    """Return the events that the rules look for in this answer. They are kept for later answers of the same status,
+    unless one of the rules also asks for header fields.
     """
     evidence = ReplyEvidence(reply, None)
     packs = [("", rules.rules), *((dialect.name, dialect.rules) for dialect in rules.dialects)]

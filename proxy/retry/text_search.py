@@ -1,5 +1,5 @@
-"""The search for short texts in the bytes of a stream: compiled code searches (octet_search.pyx), or Python if that was
-not built.
+"""The search for short texts in the bytes of a stream, by compiled code (octet_search.pyx) or, if that was not built,
+by Python.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _NULL = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+null(?=[,}\] \t\r\n])")
 
 
 def _found(data: bytes, texts: tuple[bytes, ...]) -> bool:
-    """Return whether any of the texts occurs in `data`: used as `holds_any` if compiled code is not available."""
+    """Return whether any of the texts occurs in `data`. Used as `holds_any` if compiled code is not available."""
     return any(text in data for text in texts)
 
 
 def _found_member(data: bytes, names: tuple[bytes, ...]) -> bool:
-    """Return whether any of the names occurs in `data` without null: used as `holds_member` if compiled code is not
-    available.
+    """Return whether any of the names occurs in `data` where no null follows as its value. Used as `holds_member` if
+    compiled code is not available.
     """
     for name in names:
         at = data.find(name)

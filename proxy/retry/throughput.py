@@ -1,11 +1,12 @@
-"""The measure of what an upstream serves a second, named delays included: it bounds the pace if the upstream counts.
+"""The measure of how many attempts an upstream serves a second, including the time of the delays that it names. It
+bounds the pace (attempts a second) at upstreams that count requests over time.
 
-Contract, sections 5 and 14: where an upstream refuses without a queue, sendings are spaced in time. After a delay, one
-that counts what came within a second serves several attempts at any pace, and then refuses the next. So the pace at
-which it refuses says nothing, and a client that only lowers that pace little by little spends most of its time in
-delays. An upstream that serves one call at a time and has no queue never serves two attempts that are sent at once; so
-one that does is taken to count.
-Then, if it refuses again and again within a few seconds, the pace becomes a little more than what was served.
+Contract, sections 5 and 14: where an upstream refuses without a queue, sendings are spaced in time. An upstream that
+counts the requests within a second serves several attempts after a delay, at any pace, and then refuses the next. So
+the pace at which it refuses says nothing, and a client that only lowers its pace little by little spends most of its
+time in delays. An upstream that serves one call at a time and has no queue never serves two attempts that are sent at
+once. So an upstream that does serve two such attempts is taken to count. If it then refuses again and again within a
+few seconds, the pace becomes a little more than the number that it served in a second.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _KNOWN = 120.0
 
 
 class Throughput:
-    """The measure of what one lane's upstream serves a second. Times are seconds on the callers' clock."""
+    """The measure of how many attempts one lane's upstream serves a second. A lane is the queue of a group of callers.
+    Times are seconds on the callers' clock.
+    """
 
     __slots__ = ("_best", "_closest", "_closest_before", "_counts_until", "_from", "_in_a_row", "_refused_at", "_sent",
                  "_served")  # fmt: skip
@@ -42,13 +45,13 @@ class Throughput:
         self._in_a_row = 0  # refusals soon after one another
 
     def served(self, sent: float) -> None:
-        """Note that an attempt sent at `sent` was served."""
+        """Note that an attempt was served. `sent`: the time at which it was sent."""
         self._closest = min(self._closest, abs(sent - self._sent))
         self._sent = sent
 
     def bound(self, pace: float, served: int, now: float) -> float:
-        """Note that an attempt at this `pace` (attempts a second) was refused, after `served` were served since the
-        refusal before. Returns the pace, or what the upstream can serve a second if that is clearly less.
+        """Note that an attempt was refused at the pace `pace` (attempts a second). `served`: how many were served since
+        the refusal before. Returns the pace, or what the upstream can serve a second if that is clearly less.
         """
         since, self._refused_at = now - self._refused_at, now
         self._measure(served, since, now)

@@ -1,13 +1,13 @@
 """Tokens that accrue with time, for the `rate` bucket and the adaptive limiter, and the gate at which calls wait for
 them.
 
-Law: over any stretch of time no more tokens are given than were in the bucket at its beginning and accrued during it. A
-level is at most `capacity`; time that runs backwards adds nothing.
+Law: over any stretch of time, no more tokens are given than were in the bucket at its beginning and accrued during it.
+A level is at most `capacity`; time that runs backwards adds nothing.
 
-A gate is asked, never waited for. `ask(waiter, now)` grants (returns a time not after now) or names the time at which
-to ask again; the waiter sets an alarm and asks again when it rings, so a gate that has closed further meanwhile is
-never overlooked. If a gate opens sooner, or later, than it had said, it moves the alarms of its waiters (`retime`).
-Queues are in order of arrival.
+A call does not block on a gate, but asks it. `ask(waiter, now)` grants (it returns a time not after now) or names the
+time at which to ask again. The waiting call sets an alarm and asks again when it rings, so it always notices if the
+gate has closed further meanwhile. If a gate opens sooner, or later, than it had said, it moves the alarms of its
+waiting calls (`retime`). Queues are in order of arrival.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ _LONGEST_STEP = 1e-3
 
 class TokenBucket:
     """Tokens that accrue with time: `rate` a second, at most `capacity`. The classic token bucket, at which calls may
-    wait. A shortfall of less than a microsecond's worth counts as none (else a wait to its end could lead to another
-    wait of zero length, as smithy-rs found); that shortfall is kept as a debt, so that over time no token is given
-    twice.
+    wait.
+
+    If less than a microsecond's worth of tokens is missing, the bucket counts as having enough; otherwise a wait could
+    lead to another wait of zero length, as smithy-rs found. What was missing is kept as a debt, so that over time no
+    token is given twice.
     """
 
     __slots__ = ("_at", "_level", "capacity", "rate")
@@ -53,7 +55,7 @@ class TokenBucket:
         return self._level, self._at
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that `state` has returned, of this object or of another with the same definition."""
+        """Take over a state that the method `state` returned, of this object or of another with the same definition."""
         self._level, self._at = state
 
     def level(self, now: float) -> float:
@@ -62,7 +64,9 @@ class TokenBucket:
         return max(0.0, self._level)
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until `tokens` tokens are available if no other call takes one meanwhile; 0 if they are now."""
+        """The seconds until `tokens` tokens are available, if no other call takes one meanwhile; 0 if they are
+        available now.
+        """
         self._refill(now)
         short = tokens - self._level
         if short <= 1e-9 or short <= min(1e-6 * self.rate, 1e-3):
@@ -70,8 +74,9 @@ class TokenBucket:
         return short / self.rate if self.rate > 0 and self.capacity >= 1 else math.inf
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take `price` tokens; False if there are too few. A price above the capacity is granted from a full bucket,
-        and taken whole: what is missing is a debt, which later tokens pay (contract, section 16).
+        """Take `price` tokens, and return True; if there are too few, return False. A price above the capacity is
+        granted from a full bucket, and taken whole: what is missing is a debt, which later tokens pay (contract,
+        section 16).
         """
         if TokenBucket.wait(self, now, min(price, self.capacity)) > 0:
             return False
@@ -79,26 +84,32 @@ class TokenBucket:
         return True
 
     def withheld(self) -> str:
-        """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
+        """The reason why no token is given at the moment, even if the level is high enough; "" if the level alone
+        decides.
+        """
         return ""
 
     @property
     def charges(self) -> bool:
-        """Whether `take` takes tokens at present, which `give_back` may put back; a limiter that is off takes none."""
+        """Whether `take` really takes tokens at present, so that `give_back` may put them back. A limiter that is off
+        takes none.
+        """
         return True
 
     def lacks(self, now: float, tokens: float = 1.0) -> None:
-        """Note that a call needs `tokens` tokens, which are more than are here. Does nothing in this process; a bucket
-        outside it then asks its store for tokens.
+        """Note that a call needs `tokens` tokens, which are more than this process has. Does nothing here; a bucket
+        that is kept outside this process then asks its store for tokens.
         """
 
     def paid_with(self, others: Iterable[TokenBucket]) -> None:
         """Note that attempts pay the buckets `others` together with this one. Does nothing here; a bucket that is kept
-        outside this process needs it.
+        outside this process needs to know it.
         """
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
-        """Put back tokens that were not used. A negative number takes more, for what was used beyond the price."""
+        """Put back tokens that were not used. If `tokens` is negative, take as many more, for an attempt that used more
+        than its price.
+        """
         self._refill(now)
         self._level = min(self.capacity, self._level + tokens)
 
@@ -110,20 +121,24 @@ class TokenBucket:
 
 @dataclass(slots=True, eq=False)
 class TokenGate:
-    """The queue for a rate bucket or an adaptive limiter. `queue`: each waiter, in order of arrival, with the tokens
-    that its attempt costs (one, unless the bucket counts a language model's tokens). `lines`: the same calls by app,
-    which decides whose turn it is; None as long as no call has an app. `make_lines` makes them.
+    """The gate of a rate bucket or an adaptive limiter, with the queue of the calls that wait for tokens. `queue`: each
+    waiting call, in order of arrival, with the tokens that its attempt costs (one, unless the bucket counts a language
+    model's tokens). `lines`: the same calls by app, which decides whose turn it is; None as long as no call has an app.
+    `make_lines`: makes `lines`.
 
-    `asking`: the bucket is kept outside this process and has been asked; until it answers, no call is rejected.
+    `rejects`: calls are refused instead of waiting. `asking`: the bucket is kept outside this process and has been
+    asked for tokens; until it answers, no call is refused.
 
-    Theory. Each waiter's alarm rings when its tokens are due if no waiter before it leaves. When one does, only the
-    alarm of the first is moved; from then on, until the queue is empty, so is that of each waiter that becomes the
-    first. So an app that goes away costs the same however many calls wait. A call that was overtaken asks again at the
-    time that it was first given, and is given another one; it asks at once if it may have too little time left.
+    Theory. Each waiting call's alarm is set to the time at which its tokens are due if no call before it leaves. When a
+    call leaves, only the alarm of the first is moved; from then on, until the queue is empty, the alarm of each call
+    that becomes the first is moved too. So an app that goes away costs the same however many calls wait. A call that
+    was overtaken asks again at the time that it was first given, and is given another one; it asks at once if it may
+    have too little time left.
 
     Theory of several gates that one attempt pays (`proxy.retry.rates`). Where calls have apps, one of the gates leads:
-    its lines alone decide whose turn it is. At the others only the first of those lines counts; of such first calls,
-    and the first in a gate's own lines, the one that came first goes first. So no two of them wait for each other.
+    its lines alone decide whose turn it is. At the other gates, only the first call of those lines counts. If a gate
+    also has a first call in lines of its own, the one of these calls that came first goes first. So no two calls wait
+    for each other.
     """
 
     bucket: TokenBucket
@@ -140,8 +155,8 @@ class TokenGate:
     _leads: Counter[FairLines] = field(default_factory=Counter)  # the same lines, each with its number of these calls
 
     def ask(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
-        """Take the price for the waiter and return `now`; else return the time to ask again, or REJECTED if the waiter
-        may not wait.
+        """Take the price for the waiting call and return `now`. If that is not possible yet, return the time at which
+        to ask again, or REJECTED if the call may not wait.
         """
         if self.may_stand and self.lines_for(waiter, now) is not None:
             self.stand(waiter, price, now)
@@ -155,7 +170,9 @@ class TokenGate:
         return self.asking or not self.rejects
 
     def pass_at_once(self, app: NamedApp | None, now: float) -> bool:
-        """Take one token for a call of this app that has not waited; False if others wait, or there is no token."""
+        """Take one token for a call of this app that has not waited, and return True. Returns False if other calls
+        wait, or there is no token.
+        """
         if self.queue:
             return False
         if app is not None and self.make_lines is not FairLines and self._made_lines(now).waits_elsewhere(now):
@@ -163,8 +180,8 @@ class TokenGate:
         return self.bucket.take(now)
 
     def lines_for(self, waiter: Waiter, now: float) -> FairLines | None:
-        """The lines that decide this call's turn, if this gate leads; None if neither it nor another call that was here
-        has an app.
+        """The lines that decide this call's turn, if this gate leads; None if neither this call nor any call before it
+        had an app.
         """
         if self.lines is None and app_of(waiter) is not None:
             return self._made_lines(now)
@@ -179,7 +196,7 @@ class TokenGate:
         return self.lines
 
     def is_first(self, waiter: Waiter, now: float) -> bool:
-        """Whether it is this waiter's turn: no other is before it."""
+        """Whether it is the turn of this waiting call."""
         lines = self._led.get(waiter, self.lines)
         if lines is None or waiter not in lines:
             return not self.queue or waiter is next(iter(self.queue))
@@ -193,21 +210,23 @@ class TokenGate:
         )
 
     def _firsts(self) -> Iterator[tuple[FairLines, Waiter]]:
-        """All lines whose calls wait here, each with the call whose turn it is."""
+        """Iterate over all lines whose calls wait here, each with the call whose turn it is."""
         for lines in self._leads if self.lines is None else chain((self.lines,), self._leads):
             first = lines.first()
             if first is not None:
                 yield lines, first
 
     def take(self, waiter: Waiter, now: float, price: float) -> bool:
-        """Take the price for the waiter whose turn it is, which leaves the queue; False if there are too few tokens."""
+        """Take the price for the call whose turn it is, remove the call from the queue, and return True. Returns False
+        if there are too few tokens.
+        """
         if not self.bucket.take(now, price):
             return False
         self.passed(waiter, price, now)
         return True
 
     def passed(self, waiter: Waiter, price: float, now: float) -> None:
-        """Remove the waiter whose turn it was from the queue: it has paid `price` tokens."""
+        """Remove the call whose turn it was from the queue, because it has paid `price` tokens."""
         self._step = STEP
         if not self.queue:
             return
@@ -218,8 +237,8 @@ class TokenGate:
             self._retime_first(now)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
-        """Put the waiter, whose attempt costs `price` tokens, into the queue, unless it waits there already. Returns
-        the time to ask again, or REJECTED if it may not wait.
+        """Put the waiting call into the queue, unless it is there already. Returns the time at which to ask again, or
+        REJECTED if the call may not wait. `price`: the tokens that its attempt costs.
         """
         if not self.may_stand:
             self._remove(waiter, now, late=True)
@@ -245,14 +264,16 @@ class TokenGate:
         return now + step
 
     def _next_look(self, lines: FairLines, due: float, needs: float, now: float) -> float:
-        """The time at which the first call of `lines`, which needs so many tokens, has to look whether it is its turn,
-        if these tokens are here at `due`.
+        """The time at which the first call of `lines` should check whether it is its turn. `due`: the time at which its
+        tokens are there. `needs`: how many tokens it needs.
         """
         bucket = self.bucket
         return lines.next_look(now, due, (bucket.capacity - needs) / bucket.rate if bucket.rate > 0 else REJECTED)
 
     def _before(self, waiter: Waiter, price: float) -> float:
-        """The tokens that the waiters before this one need, in order of arrival. `price`: those that this one needs."""
+        """The tokens that the calls before this one need, in order of arrival. `price`: the tokens that this call
+        needs.
+        """
         if waiter is next(reversed(self.queue)):
             return self._total - price
         before = 0.0
@@ -263,8 +284,8 @@ class TokenGate:
         return before
 
     def stand(self, waiter: Waiter, price: float, now: float, lead: FairLines | None = None) -> None:
-        """Put the waiter, whose attempt costs `price` tokens, into the queue, unless it waits there already. `lead`:
-        the lines of another gate, which decide its turn; None if this gate decides it.
+        """Put the waiting call into the queue, unless it is there already. `price`: the tokens that its attempt costs.
+        `lead`: the lines of another gate, which decide the call's turn; None if this gate decides it.
         """
         queue = self.queue
         before = queue.get(waiter)
@@ -282,22 +303,22 @@ class TokenGate:
                 other.retime(now)
 
     def turns(self) -> list[Waiter]:
-        """All waiters in the order in which they will go, if no other comes."""
+        """All waiting calls, in the order in which they will go if no other call comes."""
         if self.lines is None and not self._leads:
             return list(self.queue)
         known = [self.lines] if self.lines is not None else []
         return [waiter for lines in (*known, *self._leads) for waiter in lines if waiter in self.queue]
 
     def give_back(self, now: float, price: float = 1.0) -> None:
-        """Put back the price of an attempt that is not sent. The first waiter asks again, since its alarm was set for
-        the time at which its tokens would have come without these.
+        """Put back the price of an attempt that is not sent. The first waiting call asks again, since its alarm was set
+        for the time at which its tokens would have come without these.
         """
         self.bucket.give_back(now, price)
         if self.queue:
             self.moved(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiter from the queue; those after it move up."""
+        """Remove the waiting call from the queue; those after it move up."""
         if waiter not in self.queue:
             return
         was_first = self.lines is not None or self._leads or waiter is next(iter(self.queue))
@@ -306,8 +327,8 @@ class TokenGate:
             self._retime_first(now)
 
     def _remove(self, waiter: Waiter, now: float, late: bool = False) -> None:
-        """Remove the waiter from the queue, if it is in it. `late`: it has not paid, so that those after it wait for
-        less than their alarms say.
+        """Remove the waiting call from the queue, if it is there. `late`: it has not paid, so those after it have to
+        wait for less time than their alarms say.
         """
         self._total -= self.queue.pop(waiter, 0.0)
         self._is_late = self._is_late or late
@@ -323,8 +344,8 @@ class TokenGate:
                 del self._leads[lead]
 
     def _retime_first(self, now: float) -> None:
-        """Move the alarm of the first waiter to the time at which its tokens are due. If there will be none, it asks
-        now, and is refused.
+        """Move the alarm of the first waiting call to the time at which its tokens are due. If there will never be
+        enough tokens, the call asks now, and is refused.
         """
         most = self.bucket.capacity
         if self.lines is None and not self._leads:
@@ -340,15 +361,15 @@ class TokenGate:
                 first.retime(self._next_look(lines, at, needs, now) if now < at < REJECTED else now)
 
     def moved(self, now: float) -> None:
-        """Note that tokens came back, or that more of them were taken: the first waiter's alarm is moved, and from now
-        on that of each waiter that becomes the first.
+        """Note that tokens came back, or that more of them were taken. The alarm of the first waiting call is moved,
+        and from now on that of each call that becomes the first.
         """
         self._is_late = True
         self._retime_first(now)
 
     def retime(self, now: float) -> None:
-        """Move the alarms of all waiters, because tokens now accrue faster or slower. Those that would wait for longer
-        than they may ask again at once.
+        """Move the alarms of all waiting calls, because tokens now accrue faster or slower. Calls that would wait for
+        longer than they may ask again at once.
         """
         before, most = 0.0, self.bucket.capacity
         for other in self.turns():
@@ -358,9 +379,11 @@ class TokenGate:
             before += price
 
     def seconds_left(self, now: float, price: float = 1.0) -> float:
-        """Seconds that a new caller would wait for its tokens."""
+        """The seconds that a new call would wait for its tokens. `price`: how many tokens it needs."""
         return self.bucket.wait(now, self._total + min(price, self.bucket.capacity))
 
     def withheld(self) -> str:
-        """Why no token is given at the moment although the level may suffice; "" if the level alone decides."""
+        """The reason why no token is given at the moment, even if the level is high enough; "" if the level alone
+        decides.
+        """
         return self.bucket.withheld()

@@ -1,9 +1,9 @@
 """The price of an attempt in a language model's tokens, estimated before it is sent (contract, section 16, "Tokens").
 
-The prompt's tokens are the bytes of the request's body, divided by a number of bytes for each token; a medium (an
-image, a sound, a file) counts as MEDIUM_TOKENS whatever its bytes. The output's tokens are the maximum that the request
-names, times the number of outputs that it asks for; without a maximum they are what nine of ten outputs of that model
-did not exceed lately, else a default.
+The prompt's tokens are the bytes of the request's body, divided by a number of bytes for each token; an image, a sound
+or a file counts as MEDIUM_TOKENS, whatever its bytes. The output's tokens are the maximum that the request names, times
+the number of outputs that it asks for. Without a maximum they are the number that nine of ten outputs of that model did
+not exceed lately; if that is not known, a default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ ONE: Price = (1.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The tokens that an attempt is expected to cost. `model`: the model that the request names, "" for none."""
+    """The tokens that an attempt is expected to cost. `prompt`, `output`: the tokens of each. `model`: the model that
+    the request names, "" for none.
+    """
 
     prompt: float
     output: float
@@ -49,7 +51,7 @@ class Estimate:
 
 def price_of(estimate: Estimate | None) -> Price:
     """The price of an attempt in each unit that a limit may count: one attempt, then the tokens of `estimate` (in all,
-    of the prompt, of the output), zeros if it is None.
+    of the prompt, of the output), which are zeros if it is None.
     """
     return ONE if estimate is None else (1.0, estimate.price, estimate.prompt, estimate.output)
 
@@ -57,8 +59,8 @@ def price_of(estimate: Estimate | None) -> Price:
 def estimate(
     rules: TokenRules, body: Iterable[bytes] | None, size: int, sizes: TokenSizes | None, now: float
 ) -> Estimate:
-    """The estimate for a request. `body`: its body, None if that is not kept; `size`: the bytes of it that have come;
-    `sizes`: how long the outputs of the upstream's models were lately, None if that is not known.
+    """The estimate for a request. `body`: the request's body, None if it is not kept. `size`: how many bytes of it have
+    come. `sizes`: how long the outputs of the upstream's models were lately, None if that is not known.
     """
     whole = None if body is None else b"".join(body)
     document = None if whole is None else _parsed(whole)
@@ -88,8 +90,8 @@ def _parsed(body: bytes) -> Any:
 
 
 def _found(rules: TokenRules, document: Any, what: str) -> Iterable[Any]:
-    """The values in a JSON document at every path that the packs have for `what`, a field of `UsageFields` ("model",
-    say).
+    """The values in a JSON document at every path that the dialect packs give for `what`, a field of `UsageFields`
+    ("model", say).
     """
     for fields in rules.fields:
         paths: tuple[JsonPath, ...] = getattr(fields, what)
@@ -98,8 +100,8 @@ def _found(rules: TokenRules, document: Any, what: str) -> Iterable[Any]:
 
 
 def _media(document: Any, names: frozenset[str]) -> tuple[int, int]:
-    """Return the number of strings in the document that are media (images, sounds, files), and their bytes together. A
-    string is a medium if it begins with `data:`, or if it is a member whose name is in `names`; a name `a.b` there
+    """Return the number of strings in the document that are media (images, sounds, files), and the sum of their bytes.
+    A string is a medium if it begins with `data:`, or if it is a member whose name is in `names`; a name `a.b` there
     means the member `b` of an object that is itself the member `a`.
     """
     count = size = 0

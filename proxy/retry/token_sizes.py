@@ -1,13 +1,15 @@
-"""How many tokens the answers of an upstream's models, and the prompts, had lately, for what does not say it.
+"""The latest sizes of prompts and outputs, in tokens, by which requests and answers that do not name a size are
+estimated.
 
 Contract, section 16: without a maximum in the request, the estimate is the 90th percentile of the outputs of the same
-model in the last ten minutes, of which there must be twenty; a hundred models are kept apart, the rest together.
+model in the last ten minutes, of which there must be twenty. A hundred models are kept apart, and all others together.
 
-A prompt is estimated by the bytes of its request, names of members and all. Answers with usage tell by how much that is
-too many; a prompt whose answer says nothing (a stream without usage) is taken to be as much smaller than its estimate.
+A prompt is estimated by the bytes of its request, including the names of JSON members, so the estimate is too high.
+Answers that report usage show by how much. A prompt whose answer reports nothing (a stream without usage) is taken to
+be as much smaller than its estimate.
 
 Law: the memory is bounded, by MODELS models of MOST_SIZES sizes each. The percentile is the nearest rank (Hyndman and
-Fan's definition 1), so it is an output that there was.
+Fan's definition 1), so it is the size of a real output.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ _REST = ""
 
 
 class TokenSizes:
-    """The sizes, in tokens, of the latest outputs of each model of one upstream; and the share of their estimates that
-    the upstream's prompts really cost. `prompts`: the number of prompts that are known.
+    """The sizes, in tokens, of the latest outputs of each model of one upstream, and the share of their estimates that
+    the upstream's prompts really cost. `prompts`: how many prompts this share is based on.
     """
 
     __slots__ = ("_models", "_share", "prompts")
@@ -39,7 +41,7 @@ class TokenSizes:
         self._models: dict[str, deque[tuple[float, float]]] = {}  # by model: (when, tokens), oldest first
 
     def add(self, model: str, tokens: float, now: float) -> None:
-        """Note that an output of this model had so many tokens."""
+        """Note that an output of this model had `tokens` tokens."""
         sizes = self._models.get(model)
         if sizes is None:
             if len(self._models) >= MODELS:
@@ -50,18 +52,18 @@ class TokenSizes:
         sizes.append((now, tokens))
 
     def add_prompt(self, estimated: float, tokens: float) -> None:
-        """Note that a prompt of `estimated` tokens had so many."""
+        """Note that a prompt that was estimated at `estimated` tokens had `tokens` tokens."""
         if estimated > 0:
             self.prompts += 1
             self._share += (tokens / estimated - self._share) / min(self.prompts, PROMPTS)
 
     @property
     def prompt_share(self) -> float:
-        """The tokens of a prompt as a share of their estimate, at most 1; 1 if too few are known."""
+        """The real cost of prompts, as a share of their estimates, at most 1; 1 if too few prompts are known."""
         return 1.0 if self.prompts < FEWEST else min(1.0, self._share)
 
     def expected(self, model: str, now: float) -> float | None:
-        """The 90th percentile of the outputs of this model; None if too few are known."""
+        """The 90th percentile of the tokens of this model's latest outputs; None if too few are known."""
         sizes = self._models.get(model)
         if sizes is None:
             sizes = self._models.get(_REST)

@@ -1,9 +1,9 @@
-"""How many of a language model's tokens an answer says that it cost (contract, section 16, "Settled").
+"""The number of a language model's tokens that an answer says that it cost (contract, section 16, "Settled").
 
 The answer goes to the app as it came; a `UsageReader` reads it as it passes. In a stream of events the last event with
-a number counts, because providers report running totals. In JSON the numbers often stand at the end of a long document:
-if a body is too long to be kept whole, its end is searched for the member that has the numbers. Without numbers the
-output is estimated by its text.
+a number counts, because providers report running totals. In JSON the numbers are often at the end of a long document:
+if a body is too long to be kept whole, its end is searched for the member that has the numbers. If the answer has no
+numbers, the output is estimated by its text.
 
 Law: the memory is bounded by KEPT bytes of a body and one event; a content coding other than gzip and deflate is not
 read.
@@ -29,8 +29,8 @@ KEPT = 64 * 1024
 
 @dataclass(slots=True)
 class TokenUsage:
-    """The tokens that an answer cost, None where the answer does not say. `text`: the bytes of its output's text, None
-    if that can't be read.
+    """The tokens that an answer cost: those of the `prompt` and of the `output`, each None if the answer does not say.
+    `text`: the number of bytes in the output's text, None if the text can't be read.
     """
 
     prompt: float | None = None
@@ -40,8 +40,8 @@ class TokenUsage:
 
 class UsageReader:
     """A reader of one answer's body, which finds how many tokens of a language model the call cost. `watch`: the
-    `StreamWatch` that reads the same bytes for errors and for the stream's end, None if there is none; `feed` and
-    `unfinished` return what it finds.
+    `StreamWatch` that reads the same bytes for errors and for the stream's end, None for none; `feed` and `unfinished`
+    return its findings.
     """
 
     __slots__ = ("_decoder", "_events", "_fields", "_readable", "_tail", "_text", "_usage", "_whole", "watch")
@@ -60,13 +60,11 @@ class UsageReader:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a stream that ends now lacks its last event, as found by the `StreamWatch` that reads along; False
-        without one.
-        """
+        """Whether the stream, if it ends now, lacks its last event, as `watch` has found; False without a `watch`."""
         return self.watch is not None and self.watch.unfinished
 
     def feed(self, data: bytes) -> list[str]:
-        """Take the next bytes of the answer's body. Returns the names of the rules that find errors in them
+        """Take `data`, the next bytes of the answer's body. Returns the names of the rules that find errors in them
         (`StreamWatch.feed`).
         """
         found = [] if self.watch is None else self.watch.feed(data)
@@ -85,8 +83,8 @@ class UsageReader:
         return found
 
     def _read(self, data: bytes) -> None:
-        """Take over the numbers of tokens, and the size of the output's text, from `data`, the data of one event, if it
-        is a JSON object; ignore any other.
+        """Record the numbers of tokens, and the size of the output's text, from the data of one event (`data`), if that
+        is a JSON object. Other data is ignored.
         """
         if not data.startswith(b"{"):
             return
@@ -98,7 +96,7 @@ class UsageReader:
         self._text += _text_of(self._fields, document)
 
     def _learn(self, document: Any) -> None:
-        """Take over the numbers of tokens in a JSON document."""
+        """Record the numbers of tokens in a JSON document."""
         usage = self._usage
         for fields in self._fields:
             prompt, output = _sum(document, fields.prompt), _sum(document, fields.output)
@@ -108,7 +106,7 @@ class UsageReader:
                 usage.output = output
 
     def ended(self, *, whole: bool) -> TokenUsage:
-        """The tokens that the answer cost, as far as the bytes that have come say. `whole`: the body has come to its
+        """The tokens that the answer cost, according to the bytes that have come. `whole`: the body has come to its
         end.
         """
         usage = self._usage
@@ -118,8 +116,8 @@ class UsageReader:
         return usage
 
     def _read_tail(self) -> None:
-        """Read the numbers of tokens in a body that is no stream of events, or in its end if it was too long to be
-        kept.
+        """Record the numbers of tokens in a body that is no stream of events, or in its end if the body was too long to
+        be kept.
         """
         tail, self._tail = self._tail, b""
         if self._whole:
@@ -148,7 +146,7 @@ def _at(documents: Iterable[Any], path: JsonPath) -> Iterable[Any]:
 
 
 def _last_member(text: bytes, name: str) -> Any:
-    """The value of the last member with this name in the end of a JSON text; None if it can't be read."""
+    """The value of the last member with this name in `text`, the end of a JSON text; None if it can't be read."""
     mark = json.dumps(name).encode()
     at = text.rfind(mark)
     if at < 0:
@@ -171,6 +169,6 @@ def _sum(document: Any, paths: tuple[JsonPath, ...]) -> float | None:
 
 
 def _text_of(fields: tuple[UsageFields, ...], document: Any) -> int:
-    """The bytes of the output's text in a JSON document. `fields`: where providers put that text."""
+    """The number of bytes in the output's text in a JSON document. `fields`: where providers put that text."""
     texts = (each for one in fields for path in one.text for each in values_at(document, path))
     return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts if isinstance(each, str))

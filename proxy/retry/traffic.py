@@ -1,8 +1,8 @@
 """The count of the attempts to one endpoint: how many are under way, and how many have ended.
 
-Every attempt is counted here, twice, even while all is well; so this is compiled, and does nothing else. The governor
-learns more of an attempt that goes well only if `is_watched` or the one-in-sixteen sample selects it
-(`proxy.retry.governor`).
+Every attempt is counted here, at its beginning and at its end, even while all is well; so this module is compiled, and
+does nothing else. The governor (the object that decides which calls may be sent) learns more of an attempt that
+succeeds only if `is_watched`, or for one attempt in sixteen (`proxy.retry.governor`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _RATED_EVERY, _RATED_OVER = 1.0, 10.0
 
 
 class Traffic:
-    """The attempts to one endpoint, as one process counts them. `flying`: those under way; `ended`: those that have
-    ended; `answered_at`: when one was answered last (seconds on the callers' clock); `is_watched`: every attempt that
-    goes well has to be reported to the governor; `note_at`: the first attempt that goes well after this time has to be
-    reported as well, so that routes to which few calls go are known to answer. `rate`: attempts a second while all was
-    well, over some ten seconds; 0 if it is not known.
+    """The attempts to one endpoint, as one process counts them. `flying`: how many are under way. `ended`: how many
+    have ended. `answered_at`: the time of the last answer (seconds on the callers' clock). `is_watched`: every attempt
+    that is answered well has to be reported to the governor. `note_at`: the first attempt that is answered well after
+    this time has to be reported as well, so that routes to which few calls go are known to answer. `rate`: attempts a
+    second while all was well, over some ten seconds; 0 if that is not known.
     """
 
     __slots__ = ("_rated", "_rated_at", "answered_at", "ended", "flying", "is_watched", "note_at", "rate")
@@ -39,8 +39,8 @@ class Traffic:
 
     def measure(self, now: float) -> bool:
         """Measure the rate of attempts again, unless that was done within the last second. Called only while all is
-        well. Returns whether the time of the latest answer is to be measured for the usual times: that of every
-        sixteenth answer is (contract, section 14) and, while `is_watched`, that of each.
+        well. Returns whether the time that the latest answer took is to count for the usual times: every sixteenth does
+        (contract, section 14) and, while `is_watched`, every one.
         """
         seconds = now - self._rated_at
         if seconds >= _RATED_EVERY:
@@ -51,7 +51,7 @@ class Traffic:
         return self.is_watched or self.ended & 15 == 0
 
     def skip(self, now: float) -> None:
-        """Leave the attempts that have ended since the last measurement out of the rate: calls were held."""
+        """Leave the attempts that have ended since the last measurement out of the rate, because calls were held."""
         self._rated, self._rated_at = self.ended, now
 
     def failed(self) -> None:

@@ -1,4 +1,6 @@
-"""The transparent retry of a call: one attempt is sent again at once, uncounted (contract, section 4, safety 1)."""
+"""The transparent retry of a call: an attempt that was not processed is sent again at once, without being counted
+(contract, section 4, safety 1).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from proxy.retry.states import Flight
 
 
 class TransparentRetry:
-    """The one transparent retry that a call may get, whatever made it necessary, in one of three states: AVAILABLE, it
-    may be made; PROCESSED, it may, except after a refused stream, since an attempt may have been processed; USED, it
-    has been made. All calls share these three objects.
+    """The transparent retry of a call, of which each call may have only one. There are three objects of this class,
+    which all calls share, one for each state. AVAILABLE: the retry may be made. PROCESSED: it may be made, except after
+    a refused stream, since an attempt may have been processed. USED: it has been made.
     """
 
     __slots__ = ("_state",)
@@ -29,7 +31,7 @@ class TransparentRetry:
         return self._is_free(call, flow, fault) and not _is_turned_away(call, flight, fault, now)
 
     def _is_free(self, call: CallState, flow: SequentialFlow, fault: Fault) -> bool:
-        """Whether the call's one transparent retry has not been made yet, and sending the attempt again can't repeat
+        """Whether the call's only transparent retry has not been made yet, and sending the attempt again can't repeat
         what was carried out.
         """
         if self is USED or call.committed or flow.shared_body(call):
@@ -41,7 +43,7 @@ class TransparentRetry:
         return fault.reused and call.is_idempotent()
 
     def send(self, call: CallState, flight: Flight, fault: Fault, now: float) -> Actions:
-        """Send the same attempt again on a fresh connection; the transparent retry is USED from then on."""
+        """Send the same attempt again on a fresh connection. The caller then has to set the call's state to USED."""
         keys = call.next_attempt.keys
         call.note(flight, now, "transparent").record_fault(fault)
         if call.fallbacks is not None:
@@ -62,8 +64,8 @@ AVAILABLE, PROCESSED, USED = map(TransparentRetry, ("available", "processed", "u
 def _is_turned_away(call: CallState, flight: Flight, fault: Fault, now: float) -> bool:
     """Whether an attempt that could not connect may not be sent again at once, because it was a probe. Two kinds of
     probes are meant: the probe of an outage that turns other calls away, and the probe of one endpoint among several
-    when no other endpoint may be sent the call. Such an attempt, sent again, would reach an endpoint that is out, and
-    would not be the probe that the endpoint is allowed.
+    when the call can't be sent to any other. If such an attempt were sent again, it would reach an endpoint that is
+    out, without being the one probe that the endpoint is allowed.
     """
     if fault.progress is not Progress.NEVER_SENT or fault.reused or flight.traffic is None:
         return False

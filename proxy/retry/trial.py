@@ -5,9 +5,9 @@ come as fast as usual (that was not load)". First, the attempts that were under 
 with those that were sent next, under the limit. Later, each time that clearly fewer attempts are sent a second than
 before, the latest attempts are compared with those of the last comparison.
 
-A limit often begins with refusals that came together by chance, so the share of refusals before it is known poorly. If
-answers were slow, and are as slow at half the load, the load is not the reason; then a small share of refusals under
-the limit counts like a large one.
+A limit often begins with refusals that came together by chance, so the share of refusals before it is known only
+roughly. If answers were slow, and are as slow at half the load, the load is not the reason. A small share of refusals
+under the limit then counts as if it were as large as before.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ FAST = 2.5
 
 
 class Cohort:
-    """A count of attempts that were sent at about the same time. `ended`: how many have ended; `refused`: how many of
-    them were refused for want of capacity; `quick`: how many answers came about as fast as usual; `silent`: how many
-    had no answer; `under_way`: how many are under way, which count as served.
+    """A count of attempts that were sent at about the same time. `ended`: how many have ended. `refused`: how many of
+    these were refused for want of capacity. `quick`: how many answers came about as fast as usual. `silent`: how many
+    had no answer. `under_way`: how many are under way; they count as served.
     """
 
     __slots__ = ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way")
@@ -59,8 +59,8 @@ class Cohort:
         self.clear()
 
     def count(self, ratio: float, refused: bool, silent: bool = False) -> None:
-        """Count an attempt that ended. `ratio`: the time of its answer as a multiple of its route's usual time;
-        `refused`: it was refused for want of capacity; `silent`: it had no answer.
+        """Count an attempt that has ended. `ratio`: the time that its answer took, as a multiple of its route's usual
+        time. `refused`: it was refused for want of capacity. `silent`: it had no answer.
         """
         self.ended += 1
         self.refused += refused
@@ -71,14 +71,14 @@ class Cohort:
             self._logs += math.log(ratio)
 
     def clear(self) -> None:
-        """Set all counts to zero, to count other attempts from now on."""
+        """Set all counts to zero, so that other attempts can be counted from now on."""
         self.ended = self.refused = self.quick = self.silent = self._timed = self.under_way = 0
         self._logs = 0.0  # the sum of the logarithms of the multiples that `_timed` answers took
 
     @property
     def slowness(self) -> float:
-        """The geometric mean of the answers' times, each as a multiple of its route's usual time; infinity if none is
-        known.
+        """The geometric mean of the times that answers took, each as a multiple of its route's usual time; infinity if
+        no time is known.
         """
         return math.exp(self._logs / self._timed) if self._timed else _NEVER
 
@@ -89,28 +89,29 @@ class Cohort:
 
     @property
     def known(self) -> int:
-        """How many of the attempts have been served or refused, or count as served."""
+        """The number of attempts that have been served or refused, or count as served."""
         return self.ended + max(0, self.under_way)
 
     @property
     def share(self) -> float:
-        """The share of attempts that were refused."""
+        """The share (0 to 1) of attempts that were refused."""
         return self.refused / self.known if self.known else 0.0
 
     @property
     def least_share(self) -> float:
-        """The share of attempts that were refused. If the share is so small that chance may have added to it, the
-        result is lower: by the standard deviation of the number of refusals.
+        """The share (0 to 1) of attempts that were refused. If it is so small that chance may have added to it, the
+        result is lower, by the standard deviation of the number of refusals.
         """
         share = self.share
         return share if share >= _EXPECTED else max(0.0, self.refused - math.sqrt(self.refused)) / max(1, self.known)
 
 
 class Trial:
-    """The trial of one limit, which shows whether sending less helps. `is_on`: the trial is under way, since the limit
-    began with refusals, which may have been chance. `first`: the attempts that were under way when the limit began;
-    `second`: the latest attempts that were sent since then; `pace`: attempts a second before the limit. Times are
-    seconds on the callers' clock.
+    """The trial of one limit, which shows whether it helps to send less. Times are seconds on the callers' clock.
+
+    `is_on`: the trial is under way, since the limit began with refusals, which may have been chance. `first`: the
+    attempts that were under way when the limit began. `second`: the latest attempts that were sent since then. `pace`:
+    the attempts a second before the limit.
     """
 
     __slots__ = ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second")
@@ -127,8 +128,8 @@ class Trial:
         self._slowness = _NEVER
 
     def begin(self, pace: float, seen: float, now: float) -> None:
-        """Begin the trial of a limit that begins now. `pace`: attempts a second before it; `seen`: the share of the
-        latest of them that was refused.
+        """Begin the trial of a limit that begins now. `pace`: the attempts a second before it. `seen`: the share (0 to
+        1) of the latest of these that was refused.
         """
         self._seen = seen
         self.is_on = self._is_first = True
@@ -137,20 +138,20 @@ class Trial:
         self.second.clear()
 
     def restart(self, now: float) -> None:
-        """Forget the attempts that were sent under the limit so far, because from now on the limit works in another way
-        (sendings are spaced).
+        """Forget the attempts that were sent under the limit so far, because the limit works in another way from now
+        on: sendings are spaced.
         """
         self._since = now
         self.second.clear()
 
     def sent_since(self, now: float) -> tuple[float, int, int]:
-        """The attempts that are compared with those before: how many of them were made a second, how many ended, and
-        how many of these were refused.
+        """Three numbers of the attempts that are compared with those before: how many were made a second, how many have
+        ended, and how many of these were refused.
         """
         return self.second.known / max(now - self._since, 1e-3), self.second.known, self.second.refused
 
     def end(self) -> None:
-        """End the trial, with no result: nothing is compared any more."""
+        """End the trial without a result: nothing is compared any more."""
         self.is_on = False
 
     @property
@@ -160,14 +161,14 @@ class Trial:
 
     @property
     def shows_no_queue(self) -> bool:
-        """Whether some answers came, nearly all of them about as fast as usual: then no requests queue in the
-        upstream.
+        """Whether some attempts were answered, and nearly all of them about as fast as usual. Then no requests queue in
+        the upstream.
         """
         return self.first.quick + self.second.quick > 0 and self.first.is_fast and self.second.is_fast
 
     @property
     def is_careful(self) -> bool:
-        """Whether the limit is not to be cut before the trial's first comparison, because most attempts are served and
+        """Whether the limit should not be cut before the trial's first comparison, because most attempts are served and
         all are answered.
         """
         if not self.is_on or not self._is_first:
@@ -176,17 +177,19 @@ class Trial:
         return known >= _FEW and refused < _MANY * known and not self.first.silent and not self.second.silent
 
     def sent(self) -> None:
-        """Count an attempt that is sent under the limit. Where refusals come sooner than other answers, it counts as
-        served while it is under way: else, where answers take long, nearly all that have ended would be refused.
+        """Count an attempt that is sent under the limit. As long as refusals come sooner than other answers, it counts
+        as served while it is under way: otherwise, where answers take long, nearly all the attempts that have ended
+        would be refused ones.
         """
         self.second.under_way += 1
 
     def count(
         self, ratio: float, sent: float, begun: float, refused: bool, silent: bool = False, late: bool = False
     ) -> None:
-        """Count an attempt that ended, and was sent at `sent`; the limit began at `begun`. `ratio`: the time of its
-        answer as a multiple of its route's usual time; `refused`: it was refused for want of capacity; `silent`: it had
-        no answer; `late`: it was refused no sooner than served ones are answered.
+        """Count an attempt that has ended. `ratio`: the time that its answer took, as a multiple of its route's usual
+        time. `sent`: the time at which it was sent. `begun`: the time at which the limit began. `refused`: it was
+        refused for want of capacity. `silent`: it had no answer. `late`: it was refused, but no sooner than served
+        attempts are answered.
         """
         if sent < begun:
             self.first.count(ratio, refused=refused, silent=silent)
@@ -195,10 +198,12 @@ class Trial:
             self.second.count(ratio, refused=refused, silent=silent)
 
     def chance(self, now: float, several: bool = True) -> float:
-        """Compare the attempts of the trial, if enough have ended. `several`: the limit held several calls at a time.
-        A share above a half is not called chance then: too few attempts are compared for that, and if it is a mistake,
-        all of those calls meet an upstream that refuses most. Returns the share (0 to 1) of attempts that fail by
-        chance, or 0 if the comparison shows that they fail for want of capacity, or shows nothing yet.
+        """Compare the attempts of the trial, if enough have ended. Returns the share (0 to 1) of attempts that fail by
+        chance; 0 if the comparison shows that they fail for want of capacity, or shows nothing yet.
+
+        `several`: the limit held several calls at a time. Then a share above a half is never called chance: too few
+        attempts are compared for that, and if it were a mistake, all of these calls would be sent to an upstream that
+        refuses most.
         """
         first, second = self.first, self.second
         if not self.is_on or second.known < _ATTEMPTS or second.ended < min(_ATTEMPTS, second.refused + _ANSWERS):
@@ -228,10 +233,10 @@ class Trial:
         return 0.0
 
     def _is_chance(self, share: float, pace: float) -> bool:
-        """Whether refusals were chance although many attempts were refused. `share` (0 to 1) of the attempts that were
-        sent at `pace` a second, under the limit, were refused.
+        """Whether refusals were chance although many attempts were refused. `share`: the share (0 to 1) of the attempts
+        under the limit that was refused. `pace`: how many of these were sent a second.
 
-        If refusals came from load, the upstream serves the same number of attempts a second at any pace, so at the
+        If refusals came from load, the upstream would serve the same number of attempts a second at any pace, so at the
         earlier, higher pace a larger share would have been refused. So refusals are chance if the share that was
         refused just before the limit began is nearer to `share` than to that larger share. A few attempts before the
         limit are enough to tell.

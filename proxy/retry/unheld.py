@@ -1,11 +1,14 @@
 """The test of whether more calls are served if a long delay holds only the call that was refused.
 
-Contract, section 5: a delay holds other calls too. Where an upstream refuses without a queue, or by chance, and names
-many seconds, each refusal holds all calls for longer than the upstream needs, and hardly any call is served: fewer than
-without a proxy. Section 9, rule 1, goes before. So where calls have waited for long, and far fewer of them are served
-than the share of attempts that are served would allow, a test begins: a delay holds only the call that was refused, and
-all calls are sent at a pace (`proxy.retry.refusal_pace`). If a clearly larger share of the attempts is served than of
-the calls before, this goes on; else delays hold calls again, and the next test is made after twice the time.
+Contract, section 5: a delay that an upstream names in one answer holds other calls too. Where an upstream refuses
+without a queue, or by chance, and names many seconds, each refusal holds all calls for longer than the upstream needs.
+Hardly any call is then served: fewer than without a proxy. Section 9, rule 1, which forbids this, takes precedence.
+
+So a test begins where calls have waited for long, and far fewer of them are served than the share of served attempts
+would allow. During the test a delay holds only the call that was refused, and all calls are sent at a pace, a number of
+attempts a second (`proxy.retry.refusal_pace`). If the share of attempts that are served is clearly larger than the
+share of calls that were served before, delays go on to hold only their own calls. Otherwise delays hold all calls
+again, and the next test is made after twice the time.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ _PACED, _GOES_ON = 5.0, 1.0
 
 
 class Unheld:
-    """The test of one lane. Times are seconds on the callers' clock. `pace`: None before the first test."""
+    """The test of one lane (the queue of a group of callers). Times are seconds on the callers' clock. `pace`: the pace
+    at which calls are sent; None while delays hold all calls.
+    """
 
     __slots__ = (
         "_again", "_begun", "_delay", "_gives", "_judged_at", "_known_until", "_next_at", "_opens_at", "_paced_until",
@@ -49,30 +54,34 @@ class Unheld:
         self._again = _AGAIN  # and the one after it so many seconds later
 
     def is_on(self, now: float) -> bool:
-        """Whether a delay now holds only the call that was refused, and no other: a test of this is under way, or the
+        """Whether a delay now holds only the call that was refused, and no other call: this is being tested, or the
         last test showed that it serves more calls.
         """
         return self._begun < _NEVER or now < self._known_until
 
     def paces(self, now: float) -> bool:
-        """Whether a delay now holds only the call that was refused, and calls are sent at the pace, since one was
-        refused lately.
+        """Whether a delay now holds only the call that was refused, while all calls are sent at the pace, because one
+        was refused lately.
         """
         return now < self._paced_until and self.is_on(now)
 
     def begins_at(self, at: float, delay: float) -> bool:
-        """Begin a test at the time `at`, when the present delay is over, if one may be made then. `delay`: the longest
-        that was named lately. Returns whether it begins then.
+        """Plan a test that begins at the time `at`, when the present delay is over, if a test may be made then. Returns
+        whether it may. `delay`: the longest delay that was named lately, in seconds.
         """
         self._opens_at, self._delay = at if at >= self._next_at else _NEVER, delay
         return self._opens_at < _NEVER
 
     def holds_again(self) -> None:
-        """Note that a delay holds other calls; no test begins when it is over, unless `begins_at` is called."""
+        """Note that delays hold all calls again. No test begins when the present delay is over, unless `begins_at` is
+        called.
+        """
         self._opens_at, self.pace = _NEVER, None
 
     def opens(self, counts: HeldCounts, now: float) -> bool:
-        """Begin the test if it is due. `counts`: of the latest seconds. Returns whether it begins."""
+        """Begin the test if it is due. Returns whether it begins. `counts`: the calls and attempts of the latest
+        seconds.
+        """
         if now < self._opens_at:
             return False
         counts.fade(now)
@@ -84,7 +93,9 @@ class Unheld:
         return True
 
     def sent(self, counts: HeldCounts, waiting: int, now: float) -> None:
-        """Note that an attempt is sent, while `waiting` calls wait."""
+        """Note that an attempt is sent. `counts`: the calls and attempts of the latest seconds. `waiting`: how many
+        calls wait.
+        """
         if self.pace is None or not self.is_on(now):
             return
         self.pace.sent(counts.rate, counts.served_rate, waiting, now)
@@ -92,8 +103,8 @@ class Unheld:
             self._paced_until = max(self._paced_until, now + _GOES_ON)
 
     def refused(self, counts: HeldCounts, ended: int, flying: int, now: float) -> None:
-        """Note that an attempt was refused by an answer that names a delay. `ended`, `flying`: how many attempts have
-        ended so far, and are under way.
+        """Note that an attempt was refused by an answer that names a delay. `counts`: the calls and attempts of the
+        latest seconds. `ended`: how many attempts have ended so far. `flying`: how many are under way.
         """
         if now >= self._paced_until:
             counts.skip(now)
@@ -120,7 +131,7 @@ class Unheld:
             self._known_until, self._judged_at = now + _KNOWN, now + _JUDGED_AFTER
 
     def _fails(self, now: float) -> None:
-        """Note that it pays to hold calls for delays; the next test begins after a while."""
+        """Note that it pays to hold all calls for delays. The next test may begin after a while."""
         self._begun, self.pace = _NEVER, None
         self._known_until = self._paced_until = -_NEVER
         self._next_at = now + self._again

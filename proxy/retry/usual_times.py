@@ -1,13 +1,13 @@
-"""The usual time of answers of each route, while all is well: the tenth percentile, by a moving estimate.
+"""The usual time that answers of each route take while all is well: the tenth percentile, by a moving estimate.
 
 Contract, section 14: "the usual time is known for each route, method and the path's first two segments (gRPC: the
 method); 256 of them a scope, the rest together". A quick answer of a slow route and a slow answer of a quick route must
-not be compared with each other.
+not be compared with each other. In this module, "route" means the key of such a group.
 
-(choice) A route of which no answer was measured while all was well is expected to take as long as the first answers of
-other routes did: of routes with the same method if there are enough of them (`KNOWN`), else of all. It takes several,
-since one quick route says nothing about another. So even if paths have ids in their first segments, and every call's
-route is therefore a new one, it is known how long answers take.
+(choice) If no answer of a route was measured while all was well, the route is expected to take as long as the first
+answers of other routes did: of routes with the same method if there are enough of them (`KNOWN`), otherwise of all
+routes. Several are needed, since one quick route says nothing about another. So it is known how long answers take even
+if the first segments of paths contain ids, so that every call has a new route.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _REST = ""
 
 
 class RouteTime:
-    """The usual time of one route: the `estimate` in seconds, the number of `answers` that it rests on, and when the
-    `last` of them came.
+    """The usual time of one route. `estimate`: that time in seconds. `answers`: how many answers it is based on.
+    `last`: the time at which the last of them came.
     """
 
     __slots__ = ("answers", "estimate", "last")
@@ -41,7 +41,7 @@ class RouteTime:
         self.last = now
 
     def learn(self, seconds: float, now: float) -> None:
-        """Take in one more answer, which took `seconds` seconds."""
+        """Adjust the estimate by one more answer, which took `seconds` seconds."""
         estimate = self.estimate
         step = max(_STEP, _STEP_FIRST / self.answers) * estimate
         if seconds < estimate:
@@ -53,7 +53,7 @@ class RouteTime:
 
 
 class UsualTimes:
-    """The usual times of one scope's routes, in seconds. `count`: the answers that were measured."""
+    """The usual times of one scope's routes, in seconds. `count`: how many answers were measured."""
 
     __slots__ = ("_first", "_of", "count")
 
@@ -63,8 +63,9 @@ class UsualTimes:
         self._first: dict[str, RouteTime] = {}  # of the first answers of routes, by route and method, and of all
 
     def answered(self, route: str, seconds: float, now: float, timed: bool) -> bool:
-        """Note that an answer of this route came, after so many seconds, while all was well. Its time is taken in if it
-        is to be measured (`timed`), or if no answer of the route has been measured yet. Returns whether it was.
+        """Note that an answer of this route came while all was well. `seconds`: how long it took. `timed`: this time is
+        to be measured. The time counts for the estimate if it is to be measured, or if no answer of the route has been
+        measured yet. Returns whether it counts.
         """
         known = self._of.get(route)
         if known is None:
@@ -78,7 +79,7 @@ class UsualTimes:
         return True
 
     def learn(self, route: str, seconds: float, now: float) -> None:
-        """Take in the time of one answer of this route, which came after so many seconds while all was well."""
+        """Adjust the estimate for this route by the time of one answer, in seconds, which came while all was well."""
         self.count += 1
         known = self._of.get(route)
         if known is None and len(self._of) >= _MOST:
@@ -91,8 +92,8 @@ class UsualTimes:
             known.learn(seconds, now)
 
     def _learn_first(self, route: str, seconds: float, now: float) -> None:
-        """Take in the time, in seconds, of the first answer that was measured of this route. It counts for the time
-        that is expected of routes of which no answer was measured.
+        """Adjust the estimate for new routes by the time, in seconds, of the first answer of this route that was
+        measured.
         """
         first = self._first
         for key in (_REST, _method_of(route)):
@@ -103,12 +104,16 @@ class UsualTimes:
                 first[key] = RouteTime(seconds, now)
 
     def of_alone(self, route: str) -> float:
-        """The usual time of this route in seconds; 0 before KNOWN of its answers came, whatever is known of others."""
+        """The usual time of this route in seconds; 0 before KNOWN of its own answers came, whatever is known of other
+        routes.
+        """
         known = self._of.get(route)
         return 0.0 if known is None or known.answers < KNOWN else known.estimate
 
     def of(self, route: str) -> float:
-        """The usual time of this route in seconds, by that of others if its own is not known; 0 if none is known."""
+        """The usual time of this route in seconds; if that is not known, the estimate from other routes; 0 if that is
+        not known either.
+        """
         known = self._of.get(route)
         if known is None:
             known = self._of.get(_REST)
@@ -121,20 +126,22 @@ class UsualTimes:
         return 0.0 if known is None else known.estimate
 
     def last(self, route: str) -> float:
-        """When an answer of this route was noted last (seconds on the callers' clock); minus infinity for never."""
+        """The time at which the last answer of this route was noted (seconds on the callers' clock); minus infinity if
+        none was.
+        """
         known = self._of.get(route)
         return -_NEVER if known is None else known.last
 
     def last_of_any(self, route: str) -> float:
-        """When an answer of this route and method was noted last, whatever its path (seconds on the callers' clock);
-        minus infinity for never.
+        """The time at which the last answer with this route's name and method was noted, whatever its path (seconds on
+        the callers' clock); minus infinity if none was.
         """
         every = _method_of(route)
         return max([-_NEVER] + [known.last for key, known in self._of.items() if key == _REST or key.startswith(every)])
 
 
 def _method_of(route: str) -> str:
-    """The part of a route's key (`proxy.retry.route_names.timed_route`) that is before the path: the route's name and
-    the method.
+    """The beginning of a route's key (`proxy.retry.route_names.timed_route`), up to the path: the route's name and the
+    method.
     """
     return route[: route.rfind(" ") + 1]

@@ -1,11 +1,12 @@
-"""The members of the frozen values that deciding reads most: policies, apps, and how attempts end.
+"""The base classes of the frozen values that deciding reads most (policies, apps, and how attempts end), which name
+their members.
 
-A dataclass can't be compiled to a class with types. So each of these values has a base class that names its members,
-and is compiled: compiled code reads a member from the object's memory, where a look-up by name takes some 140
-instructions, and a retry made some 140 of them. Python alone has the same members, as slots.
+A dataclass can't be compiled to a class with typed members. So each of these values has a base class that names its
+members, and is compiled. Compiled code then reads a member from the object's memory; a look-up by name takes some 140
+instructions, and there were some 140 of them for each retry. Without compiled code, the members are slots.
 
 Law: a base names all fields of its dataclass, and nothing else (`tests/deploy/test_compiled.py`). A field of the
-dataclass without a default is set to `field()`: without that, `dataclass` takes the base's member for the default.
+dataclass without a default is set to `field()`: otherwise `dataclass` would take the base's member for the default.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TimeoutsBase:
 
 
 class HeaderEditsBase:
-    """The members of a `HeaderEdits`."""
+    """The compiled base of `HeaderEdits`, which names its members."""
 
     __slots__ = ("remove", "set")
 

@@ -9,4 +9,4 @@ class Waiter(Protocol):
     """A call that waits at a gate, as the gate sees it: the gate can move the call's alarm, and nothing else."""
 
     def retime(self, at: float) -> None:
-        """Move the waiter's alarm, so that it asks again at `at` (seconds)."""
+        """Move the call's alarm, so that the call asks again at the time `at` (seconds)."""

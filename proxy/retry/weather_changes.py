@@ -1,9 +1,9 @@
-"""Changes of weather (limits and outages, whose state redrive's text calls the weather): their beginning and their end,
+"""Changes of the weather, which is redrive's word for the limits and outages in force: their beginning and their end,
 with the evidence, for observers.
 
-Contract, section 14, "Watching it". A governor looks at each lane after everything that could change it
-(`WeatherWatch.look`); a limit or an outage that has begun or is over by then is reported once. No decision depends on
-it.
+Contract, section 14, "Watching it". A governor calls `WeatherWatch.look` for each lane (the queue of a group of
+callers) after everything that could change the lane. If a limit or an outage has begun or is over by then, this is
+reported once. No decision depends on it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _LATEST = 10
 
 @dataclass(frozen=True, slots=True)
 class WeatherChanged:
-    """The report that a limit or an outage began or is over: `event` is limit_began, limit_over, outage_began or
+    """The report that a limit or an outage has begun or is over. `event`: limit_began, limit_over, outage_began or
     outage_over.
 
-    `endpoint` is the label of the endpoint, "" if the upstream has only one, or is meant as a whole. `group` is the
-    group of callers: ALL_CALLERS, NO_CREDENTIAL, the hash of a credential, or a route (`proxy.retry.caller`). `scope`
-    is the scope value, to tell changes apart; it may be a secret's hash. `at`: when it was noticed; `since`: when the
-    limit or outage began (seconds on the driver's clock). `limit`: the attempts that may be under way (of a limit that
-    is over: the fewest that were), infinity for none. `ended`: how the latest `of` attempts ended, as a count of each
-    failure. `why` is a word: see REASONS.
+    `endpoint`: the label of the endpoint, "" if the upstream has only one, or is meant as a whole. `group`: the group
+    of callers: ALL_CALLERS, NO_CREDENTIAL, the hash of a credential, or a route (`proxy.retry.caller`). `scope`: the
+    scope value, to tell changes apart; it may be a secret's hash. `at`: the time at which the change was noticed.
+    `since`: the time at which the limit or outage began (seconds on the driver's clock). `limit`: how many attempts may
+    be under way (if the limit is over: the fewest that were allowed), infinity for none. `of`: how many of the latest
+    attempts were looked at. `ended`: how these failed, with a count of each kind of failure. `why`: a word, which
+    REASONS explains.
     """
 
     event: str
@@ -49,12 +50,14 @@ class WeatherChanged:
 
     @property
     def seconds(self) -> float:
-        """For how long the limit or outage has lasted."""
+        """The seconds for which the limit or outage has lasted."""
         return max(0.0, self.at - self.since)
 
     @property
     def observed(self) -> bool:
-        """Whether no call is held, since the policy's mode is observe: the limit or outage would have begun."""
+        """Whether the limit or outage would only have begun, and no call is held, since the policy's mode is
+        observe.
+        """
         return self.scope.endswith(OBSERVED)
 
 
@@ -76,8 +79,8 @@ Report = Callable[[WeatherChanged], None]
 
 
 class _Known:
-    """The state of one lane as it was last reported: since when there is a limit (`limit_since`) and an outage
-    (`outage_since`), infinity for none; and the lowest limit so far (`least`).
+    """The state of one lane as it was last reported. `limit_since`, `outage_since`: the times since which there is a
+    limit and an outage, infinity for none. `least`: the lowest limit so far.
     """
 
     __slots__ = ("least", "limit_since", "outage_since")
@@ -88,8 +91,8 @@ class _Known:
 
 
 class WeatherWatch:
-    """The watch over the lanes of one governor; `report` is called with each change. `upstream` and `scope` name the
-    governor's scope.
+    """The watch over the lanes of one governor. `upstream` and `scope`: name the governor's scope. `report`: called
+    with each change.
     """
 
     __slots__ = ("_known", "_observes", "_report", "_scope", "_upstream")
@@ -103,12 +106,12 @@ class WeatherWatch:
 
     @property
     def in_force(self) -> list[Lane]:
-        """The lanes whose limit or outage was reported, and is not reported to be over."""
+        """The lanes whose limit or outage was reported, and has not been reported to be over."""
         return [lane for lane, known in self._known.items() if min(known.limit_since, known.outage_since) < _NEVER]
 
     def look(self, lane: Lane, number: int, now: float) -> None:
-        """Report to the observers that a limit or an outage of this lane (of one endpoint, for one group of callers)
-        began or ended, if that has not been reported. `number`: the number of the attempt that ended last.
+        """Report that a limit or an outage of this lane has begun or is over, if that has not been reported yet.
+        `number`: the number of the attempt that ended last.
         """
         known, limit, outage = self._known.get(lane), limit_of(lane), lane.outage
         is_out = outage.since < _NEVER
@@ -163,8 +166,8 @@ class WeatherWatch:
 
 
 def limit_of(lane: Lane) -> float:
-    """The limit of this lane as it is shown. Infinity if there is none, and also while calls return from a cooldown
-    under a slow start, which is reported as part of the cooldown.
+    """The limit of this lane as it is shown. Infinity if there is none. Also infinity while calls return slowly after a
+    cooldown, since the limit is then reported as part of the cooldown.
     """
     limit = lane.limit
     return _NEVER if limit.returns else limit.most

@@ -1,9 +1,9 @@
-"""Answers that are kept until they are whole, so that one which breaks can be asked for again.
+"""Answers that are held back until they are complete, so that an answer which breaks off can be asked for again.
 
 Contract, section 15, "Whole answers". An SDK that retries by itself reads an answer to its end before it passes it to
-the app, so it survives an answer that breaks after its head. Which answers are kept here is decided in
-`proxy.retry.broken_answers`. The machine makes a `WholeAnswer` for its `proxy.retry.first_byte.BodyWait`, and the
-driver feeds the body to it.
+the app, so it survives an answer that breaks after its head. `proxy.retry.broken_answers` decides which answers are
+held back here. The machine makes a `WholeAnswer` for its `proxy.retry.first_byte.BodyWait`, and the driver feeds the
+body to it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from proxy.retry.policy import WholeAnswers
 
 
 class Budget(Protocol):
-    """The bytes that may be kept in all, `total`, and those that are kept, `used` (`buffers.total`)."""
+    """The limit on the bytes of bodies that are kept at a time (`buffers.total`). `total`: how many may be kept.
+    `used`: how many are.
+    """
 
     used: int
     total: int
 
 
 class WholeAnswer:
-    """The keeping of one answer until its body is whole. `goes_on`: when the answer is delivered although it is not
-    whole (seconds on the driver's clock); `budget`: the count of all kept bytes, set by a driver that has one.
+    """The holding of one answer until its body is complete. `answers`: the bounds on this. `goes_on`: the time at which
+    the answer is delivered although it is not complete (seconds on the driver's clock). `budget`: the limit on all
+    bytes that are kept, set by a driver that has one.
     """
 
     __slots__ = ("_charged", "_left", "_wait", "budget", "goes_on")
@@ -38,9 +41,9 @@ class WholeAnswer:
         self.budget: Budget | None = None
 
     def feed(self, size: int, now: float) -> bool:
-        """Count `size` more bytes of the body, which came at `now`. Returns whether the answer has to be delivered now
-        although it is not whole, because it is longer than a kept answer may be, or `budget` has no room for these
-        bytes.
+        """Count `size` more bytes of the body, which have come. Returns whether the answer has to be delivered now
+        although it is not complete, because it is longer than a held answer may be, or because `budget` has no room for
+        these bytes.
         """
         self._left -= size
         if self._wait is not None:
@@ -53,18 +56,18 @@ class WholeAnswer:
         return self._left < 0
 
     def is_tired(self, now: float) -> bool:
-        """Whether the time for which the answer may be kept is over."""
+        """Whether the time for which the answer may be held is over."""
         return now >= self.goes_on - EPSILON
 
     def release(self) -> None:
-        """Stop counting the bytes: they are not kept any more."""
+        """Stop counting the answer's bytes in `budget`, because they are not kept any more."""
         if self.budget is not None:
             self.budget.used -= self._charged
         self._charged = 0
 
 
 def length_of(reply: Reply) -> int | None:
-    """The length that an answer's head names for its body; None if it names none."""
+    """The length of an answer's body, as its head names it; None if it names none."""
     if reply.fields.get_all("transfer-encoding"):
         return None
     said = first(reply.fields, "content-length")

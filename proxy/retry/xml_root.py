@@ -1,10 +1,11 @@
-"""An incremental reader of the beginning of an XML body: which element its root is, and whether any byte came before.
+"""An incremental reader of the beginning of an XML body, which finds the name of the root element.
 
 The reader accepts what XML 1.0 allows before the root: a byte order mark, white space, the declaration, comments,
 processing instructions, and a document type without an internal subset. S3 sends the declaration and then white space
 for as long as it works (`CompleteMultipartUpload`, API reference).
 
-Law: the bytes that are looked at again with each piece are bounded by the length of one markup's end.
+Law: few bytes are looked at again when the next piece of the body comes: those that may begin the end of a comment or
+the like, and at most 256 bytes of a start tag.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _BEFORE = ((b"<!--", b"-->"), (b"<!", b">"), (b"<?", b"?>"))
 
 
 class RootReader:
-    """The reader of one body. `name`: the root element's local name, "" until it is known; `over`: the name is known,
+    """The reader of one body. `name`: the root element's local name, "" until it is known. `over`: the name is known,
     or the body is not XML.
     """
 
@@ -35,7 +36,7 @@ class RootReader:
         self._started = False  # a byte order mark, if there is one, has been read
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes of the body. Returns whether no more of it is needed."""
+        """Take `data`, the next bytes of the body. Returns whether no more of the body is needed."""
         if not self.over:
             self._rest += data
             if not self._started and len(self._rest) >= len(_BOM):
@@ -46,8 +47,8 @@ class RootReader:
         return self.over
 
     def _read(self) -> bool:
-        """Read on in what is before the root: one comment, declaration or the like, or the root's start tag. Returns
-        whether more can be read at once; if not, more bytes have to come, or the reader is done (`over`).
+        """Read one piece of what is before the root (a comment, a declaration or the like), or the root's start tag.
+        Returns whether more can be read at once. If not, more bytes have to come, or the reader is done (`over`).
         """
         if self._end:
             _, found, after = self._rest.partition(self._end)
@@ -83,7 +84,7 @@ def root_of(body: bytes) -> str:
 
 class RootLook:
     """The search for an error in the XML of a success (`ErrorsInside`), while the answer's head is kept back.
-    `goes_on`: the time (seconds) at which the driver has to ask `is_tired`; `over`: the search has ended.
+    `goes_on`: the time (seconds) at which the driver has to ask `is_tired`. `over`: the search has ended.
     """
 
     __slots__ = ("_came", "_inside", "_reader", "goes_on", "over")
@@ -96,8 +97,8 @@ class RootLook:
         self.over = False
 
     def feed(self, data: bytes, now: float) -> bool:
-        """Take the next bytes of the body. Returns whether the look is over because the root is not that of an error; a
-        body whose root is an error's is collected to its end.
+        """Take `data`, the next bytes of the body. Returns whether the search is over because the root is not that of
+        an error. A body with the root of an error is collected to its end.
         """
         if not self._came:
             self._came, self.goes_on = True, now + self._inside.awake
@@ -107,8 +108,8 @@ class RootLook:
         return self.over
 
     def is_tired(self, now: float) -> bool:
-        """Whether the answer is delivered now although it is not known whether it is an error: nothing but white space
-        has come, for as long as the pack allows.
+        """Whether the answer is delivered now although it is not known whether it is an error. It is if nothing but
+        white space has come for as long as the dialect pack allows.
         """
         if now < self.goes_on - EPSILON:
             return False
