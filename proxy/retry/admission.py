@@ -322,10 +322,10 @@ class Admission:
         self.scope.governor.leave(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
-        """Of the bounds on how long the governor may hold the call, return the one that ends first: its name (such as
-        "hold" or "deadline"), the time at which it ends, and its size. The size is the bound's length in seconds, with
-        two exceptions: for "queue" it is a number of calls, and for "deadline" it is how many seconds before the
-        deadline the bound ends, because an answer takes that long.
+        """Return the bound on how long the governor may hold the call: of several, the one that ends first. Returned
+        are its name (such as "hold" or "deadline"), the time at which it ends, and its size. The size is the bound's
+        length in seconds, with two exceptions: for "queue" it is a number of calls, and for "deadline" it is how many
+        seconds before the deadline the bound ends, because an answer takes that long.
 
         `gate`: what holds the call. `came`: the call has just come to the governor.
         """

@@ -190,7 +190,7 @@ class Places:
         self._changed(now)
 
     def leave(self, waiter: Waiter, now: float) -> None:
-        """Remove the waiting call from the queue, if it is there."""
+        """Remove the waiting call from the queue, if it is in the queue."""
         self._ousted.discard(waiter)
         if self._drop(waiter, now):
             self._changed(now)

@@ -530,7 +530,7 @@ def _begin_with_outages(lanes: list[tuple[Name, Lane]], now: float) -> bool:
 
 
 def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:
-    """If this call was to be the probe of one of these lanes' outages, let another call be it: another lane holds this
+    """Let another call be the probe of one of these lanes' outages, if this call was to be it: another lane holds this
     call, so it is not sent now.
     """
     for _, lane in lanes:

@@ -104,8 +104,8 @@ class HedgedFlow(SequentialFlow):
         return all_gone and call.policy.strategy.hedging_delay == 0
 
     def shares_body(self, call: CallState) -> bool:
-        """If all attempts read the request's body as it comes, let the call go on without the buffer that the body has
-        outgrown, and return True. Otherwise return False.
+        """Let the call go on without the buffer that the request's body has outgrown, and return True, if all attempts
+        read the body as it comes. Otherwise return False.
         """
         if not self.needs_no_buffer(call):
             return False

@@ -45,9 +45,9 @@ class LaneQueue:
         self._walks.joined(waiter)
 
     def arrange(self, keep_first: bool, now: float, wait_of: Callable[[int], float] | None) -> None:
-        """If the last call has an app, move the call to the place that the apps' turns give it. `keep_first`: the first
-        call stays first. `wait_of`: given the number of calls before a call, returns the seconds that the call waits.
-        Calls that are overtaken, and would now wait for too long, are woken to ask again.
+        """Move the last call to the place that the apps' turns give it, if it has an app. `keep_first`: the first call
+        stays first. `wait_of`: given the number of calls before a call, returns the seconds that the call waits. Calls
+        that are overtaken, and would now wait for too long, are woken to ask again.
         """
         if app_of(next(reversed(self.calls))) is not None:
             self._walks.end()

@@ -160,8 +160,8 @@ class Registry:
                     yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
-        """If the definition of the bucket with this key is outdated, replace the bucket by one that the configuration
-        in force defines. `role`: "bucket" or "rate".
+        """Replace the bucket with this key by one that the configuration in force defines, if the bucket's definition
+        is outdated. `role`: "bucket" or "rate".
         """
         if key not in self._outdated[role]:
             return

@@ -237,8 +237,8 @@ class TokenGate:
             self._retime_first(now)
 
     def join(self, waiter: Waiter, now: float, price: float = 1.0) -> float:
-        """Put the waiting call into the queue, unless it is there already. Returns the time at which to ask again, or
-        REJECTED if the call may not wait. `price`: the tokens that its attempt costs.
+        """Put the waiting call into the queue, unless it is in the queue already. Returns the time at which to ask
+        again, or REJECTED if the call may not wait. `price`: the tokens that its attempt costs.
         """
         if not self.may_stand:
             self._remove(waiter, now, late=True)
@@ -284,8 +284,8 @@ class TokenGate:
         return before
 
     def stand(self, waiter: Waiter, price: float, now: float, lead: FairLines | None = None) -> None:
-        """Put the waiting call into the queue, unless it is there already. `price`: the tokens that its attempt costs.
-        `lead`: the lines of another gate, which decide the call's turn; None if this gate decides it.
+        """Put the waiting call into the queue, unless it is in the queue already. `price`: the tokens that its attempt
+        costs. `lead`: the lines of another gate, which decide the call's turn; None if this gate decides it.
         """
         queue = self.queue
         before = queue.get(waiter)
@@ -327,8 +327,8 @@ class TokenGate:
             self._retime_first(now)
 
     def _remove(self, waiter: Waiter, now: float, late: bool = False) -> None:
-        """Remove the waiting call from the queue, if it is there. `late`: it has not paid, so those after it have to
-        wait for less time than their alarms say.
+        """Remove the waiting call from the queue, if it is in the queue. `late`: it has not paid, so those after it
+        have to wait for less time than their alarms say.
         """
         self._total -= self.queue.pop(waiter, 0.0)
         self._is_late = self._is_late or late
