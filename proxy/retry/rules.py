@@ -36,9 +36,10 @@ _UNREAD = object()
 
 
 class ReplyEvidence:
-    """The parts of an answer that rules can look at. `body`: the beginning of the body, as far as it was read, None if
-    it was not read yet. `empty`: the names of events that are passed over when a stream's first event is looked for.
-    The result of each look-up is kept, since packs ask for many values in the same place.
+    """The parts of an answer that rules can look at. `body`: the part of the body that was peeked at, that is, read
+    before the answer is delivered; None if nothing was read yet. `empty`: the names of events that are passed over when
+    a stream's first event is looked for. The result of each look-up is kept, since packs ask for many values in the
+    same place.
     """
 
     __slots__ = ("_document", "_empty", "_event", "_found", "_reply", "_text", "body", "status")
