@@ -385,7 +385,8 @@ class Lane:
     ) -> None:
         """Note that the head of the answer to an attempt has come, or that the attempt has ended. `sent`: the time at
         which the attempt was sent. `well`: its answer is no failure of the upstream's. `usual`: the usual time of such
-        an answer in seconds, 0 if none is known. `ratio`: how many times the usual time the answer took.
+        an answer in seconds. `ratio`: the time that the answer took, as a multiple of `usual`. Both are 0 if no usual
+        time is known.
 
         An attempt that was sent before the cooldown in force began does not make the limit grow, because its answer
         says nothing about the upstream since then.

@@ -563,7 +563,9 @@ class Call:
         flight.reported = True
 
     def _judge(self, failure: Failure, flight: Flight, now: float) -> Actions:
-        """Grant and pay for another attempt after a failed one, or end the call."""
+        """Grant and pay for another attempt after the failed attempt `flight`, or end the call. Returns the actions for
+        the driver.
+        """
         call = self.so_far
         state = call.state
         assert type(state) is Flying

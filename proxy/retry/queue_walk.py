@@ -20,10 +20,10 @@ class QueueWalk:
     """The turns of the calls in `queue`, which maps each held call to the time since which it waits.
 
     A call's turn is the time at which it would be sent. The first call's turn is `start`, and each further call's turn
-    is `gap` later than the turn of the call before it. A call waits for at most `patience`. If its turn is the last
-    that it can wait for, it is taken to leave, and the next call has the same turn. All are seconds, and turns are on
-    the same clock as the times in the queue. With a start of 0, a gap of 1 and an infinite patience, a call's turn is
-    the number of calls before it.
+    is `gap` later than the turn of the call before it. A call waits for at most `patience`. If one more `gap` after its
+    turn would be too late for it, it is taken to leave before its turn, and the next call has the same turn. All are
+    seconds, and turns are on the same clock as the times in the queue. With a start of 0, a gap of 1 and an infinite
+    patience, a call's turn is the number of calls before it.
     """
 
     __slots__ = ("_at", "_calls", "_queue", "_size", "_turn", "_turns", "gap", "patience", "start")

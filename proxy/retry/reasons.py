@@ -74,7 +74,9 @@ def no_place(rules: Concurrency, *, waited: bool) -> str:
 
 
 def circuit_open(left: float) -> str:
-    """The reason why a call is answered at once: no endpoint's circuit breaker lets a call pass for `left` seconds."""
+    """The reason why a call is answered at once: no endpoint's circuit breaker lets a call pass for another `left`
+    seconds.
+    """
     return f"{CIRCUIT_OPEN}; the next call may go in {about(left)}"
 
 

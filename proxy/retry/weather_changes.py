@@ -91,8 +91,8 @@ class _Known:
 
 
 class WeatherWatch:
-    """The watch over the lanes of one governor. `upstream` and `scope`: name the governor's scope. `report`: called
-    with each change.
+    """The watch over the lanes of one governor, which reports changes. `upstream` and `scope`: name the governor's
+    scope. `report`: called with each change.
     """
 
     __slots__ = ("_known", "_observes", "_report", "_scope", "_upstream")
