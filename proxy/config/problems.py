@@ -82,7 +82,8 @@ class Problems:
     def __init__(self) -> None:
         self._found: list[Problem] = []
         self._seen: set[tuple[Mark, str, str]] = set()
-        self._hidden: dict[str, str] = {}  # by the secret in lower case, since messages suggest other spellings
+        # By the secret, as it is and in lower case, since messages suggest other spellings.
+        self._hidden: dict[str, str] = {}
         self._short: dict[Mark, dict[str, str]] = {}
         #: The files that values refer to, absolute: references, credentials, service configs, certificates.
         self.referred: list[str] = []
@@ -98,7 +99,7 @@ class Problems:
         """
         hidden = self._hidden if len(secret) >= _SHORTEST_HIDDEN else self._short.setdefault(mark, {})
         for spelling in (secret, repr(secret)[1:-1]):
-            hidden[spelling.lower()] = reference
+            hidden[spelling] = hidden[spelling.lower()] = reference  # in lower case, İ is two characters
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Add a problem. `mark`: the position in the file; `path`: the key that it is about; `message`: what is wrong,
@@ -145,7 +146,9 @@ class Problems:
 
 
 def _without(message: str, hidden: dict[str, str], *, whole_words: bool = False) -> str:
-    """The message with references in the place of secrets. `hidden`: the references by their secrets, in lower case."""
+    """The message with references in the place of secrets. `hidden`: the references by their secrets, each as it
+    is and in lower case.
+    """
     if not hidden:
         return message
     return secrets_of(hidden, whole_words).sub(lambda found: hidden.get(found[0].lower(), "***"), message)

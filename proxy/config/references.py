@@ -84,7 +84,7 @@ def _is_shown(path: KeyPath) -> bool:
     calls are told apart by.
     """
     if path[0] == "upstreams":
-        return len(path) == 2 or path[2] in _SHOWN_OF_UPSTREAMS
+        return len(path) < 3 or path[2] in _SHOWN_OF_UPSTREAMS
     return path[0] in ("listen", "probe") or path in (("admin",), ("admin", "listen")) or path[:2] in _SHOWN
 
 

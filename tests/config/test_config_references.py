@@ -149,6 +149,19 @@ def test_no_message_shows_it_in_capitals(tmp_path: Path) -> None:
     assert TOKEN.upper() not in said and "${file:secrets/token}" in said
 
 
+@pytest.mark.parametrize("reference", ["${file:secrets/token}", "${NOWHERE}", "${NAME}"])
+def test_a_reference_in_the_place_of_all_upstreams_is_an_error_with_its_line(tmp_path: Path, reference: str) -> None:
+    secret(tmp_path, TOKEN.encode())
+    (said,) = lines(tmp_path, loaded(tmp_path, f"version: 1\nupstreams: '{reference}'", {"NAME": "a"}))
+    assert said.startswith("redrive.yaml:2:12: upstreams: ") and TOKEN not in said
+
+
+def test_no_message_shows_one_that_has_other_characters_in_lower_case(tmp_path: Path) -> None:
+    secret(tmp_path, "\u0130-correct-horse".encode())
+    (said,) = map(str, loaded(tmp_path, UPSTREAM % "bucket: '${file:secrets/token}'").errors)
+    assert "horse" not in said and "'${file:secrets/token}'" in said
+
+
 def test_no_message_shows_the_rest_of_one_that_begins_with_another(tmp_path: Path) -> None:
     secret(tmp_path, TOKEN.encode())
     secret(tmp_path, TOKEN.encode() + b"-tail", "longer")

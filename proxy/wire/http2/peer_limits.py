@@ -105,6 +105,8 @@ class EndedStreams:
 
     def was_reset(self, number: int) -> bool | None:
         """Whether we broke off this stream, which is over; None if it never existed or is forgotten."""
+        if not number & 1:  # no client's stream, and servers open none here
+            return None
         late = self._latest.get(number, self._before.get(number))
         if late is not None:
             return late

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from talk import GET, POST, Side, app, data, goaways, headers, resets
+from talk import GET, OK, POST, Side, app, data, goaways, headers, resets, upstream
 
 from proxy.wire.http2.frames import CANCEL, PROTOCOL_ERROR, STREAM_CLOSED
 from proxy.wire.http2.heads import own_block
@@ -46,6 +46,20 @@ def test_a_head_on_a_stream_that_ended_is_refused_and_on_one_that_never_was_ends
     side.feed(headers(3, GET))
     assert side.failure is not None and side.failure[0] == PROTOCOL_ERROR
     assert goaways(side.said())
+
+
+def test_a_head_on_a_stream_that_only_a_server_could_have_opened_ends_the_connection() -> None:
+    side = app()
+    serve(side, 1, 3)
+    side.feed(headers(2, GET))
+    assert side.failure is not None and side.failure[0] == PROTOCOL_ERROR
+    client = upstream()
+    for _ in range(2):
+        stream = client.request()
+        client.feed(headers(stream.id, OK))
+    client.out()
+    client.feed(headers(2, OK))
+    assert client.failure is not None and client.failure[0] == PROTOCOL_ERROR
 
 
 def test_streams_that_end_in_any_order_are_remembered_as_they_ended() -> None:
