@@ -44,8 +44,8 @@ class Absence:
         self._back_at = -math.inf
 
     def cut(self, now: float, crowd: int) -> None:
-        """Note that the connection has ended, and set the time at which another is made. `crowd`: the number of
-        processes of the fleet, whose new connections are spread over some time.
+        """Note that the connection has ended, and set the time at which a new connection is made. `crowd`: the number
+        of processes of the fleet; the more there are, the longer the time over which their new connections are spread.
         """
         self.mends_at = now + self._draw() * min(_MOST_SPREAD, crowd * _SPREAD)
 
@@ -78,7 +78,7 @@ class Absence:
 
     def withholds(self, share: Share) -> str:
         """The reason why a process with this share of the fleet's tokens is granted none during an outage; "" if it is
-        granted some. Whether there is an outage is for the caller to know.
+        granted some. This method does not check whether there is an outage.
         """
         return "" if share.of else WITHHELD if self.on_outage == "deny" else NO_SHARE
 

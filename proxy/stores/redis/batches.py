@@ -1,8 +1,10 @@
-"""The messages of a process's buckets in Redis: when each is due, and what a reply, or none, means to all of them.
+"""The messages of a process's buckets in Redis: when each is due, and what a reply, or a missing reply, means for the
+buckets.
 
-No I/O, and time is an argument: `store` sends the batches to a real Redis, and the lab (`proxy.lab.fleet`) plays them
-in simulated time. If a batch fails, Redis is *out*: every bucket continues as `on_outage` says, and all calls that wait
-for a reply are answered at once. The outage and its end are reported once each.
+There is no I/O here, and time is an argument: `store` sends the batches to a real Redis, and the lab
+(`proxy.lab.fleet`) plays them in simulated time. If a batch fails, Redis is *out*: every bucket continues as
+`on_outage` says, and all calls that wait for a reply are answered at once. The outage and its end are reported once
+each.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class Schedule:
         self._number = 0
 
     def put(self, bucket: RedisBucket, at: float) -> bool:
-        """Schedule a bucket's message for the time `at`, and return True; False if one is already scheduled as
-        early.
+        """Schedule a bucket's message for the time `at`, and return True. Return False, and change nothing, if a
+        message of the bucket is already scheduled for that time or an earlier one.
         """
         if at >= bucket.due and not math.isinf(bucket.due):
             return False
@@ -78,9 +80,9 @@ class Schedule:
 class Batches:
     """The messages of all buckets of a process, in batches. `notify(event, lines, **facts)` reports an event to the
     operator. `timeout`: the seconds that Redis may take for a reply; `on_outage`: what this process may spend while
-    Redis is out. `draw` returns a random number from [0, 1), and `draw_name` a name that no other process has. After
-    `dead` seconds without a message from a process Redis takes its leases back. `observes`: this process only reads
-    levels.
+    Redis is out. `draw` returns a random number from [0, 1), and `draw_name` a name that no other process has. `dead`:
+    the seconds without a message from a process after which Redis takes back the process's leases. `observes`: this
+    process only reads levels.
     """
 
     def __init__(
@@ -145,7 +147,9 @@ class Batches:
 
     @property
     def turn(self) -> float:
-        """Seconds that this process lets pass before it asks Redis about what all are told of at the same time."""
+        """The seconds that this process waits before it asks Redis about a change of which all processes are notified
+        at once. They differ from process to process, so that not all ask at the same time.
+        """
         return 0.0 if self.members is None else IN_TURN * self.members.rank
 
     def share_now(self, now: float) -> Share:
@@ -169,7 +173,7 @@ class Batches:
             self._plan()
 
     def alarm(self, at: float, ring: Callable[[float], None]) -> None:
-        """Call `ring(now)` at this time, after a reply that has come by then was taken in."""
+        """Call `ring(now)` at the time `at`. If a reply has come by then, it is handled first."""
         raise NotImplementedError
 
     def _plan(self) -> None:
@@ -197,12 +201,13 @@ class Batches:
         return sorted(self._all(), key=lambda each: each is not self.members)[:BATCH]
 
     def _all(self) -> list[RedisBucket]:
-        """All buckets, in the order of their keys: simulations are to have the same figures each time."""
+        """All buckets, in the order of their keys, so that a simulation gives the same figures each time."""
         return sorted(self._known, key=lambda each: each.key)
 
     def _replied(self, buckets: Iterable[RedisBucket], replies: Sequence[Any], now: float) -> None:
-        """Give each bucket its reply, in the same order. A reply that is an exception is raised, after the others have
-        been given.
+        """Give each bucket its reply; buckets and replies are in the same order. A bucket whose reply is an exception
+        is told that no reply came, and the first exception is raised once all buckets have been told. If Redis was out
+        and there is an exception, no bucket is told anything.
         """
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         if self.out:
@@ -228,8 +233,8 @@ class Batches:
     # -- outages ----------------------------------------------------------------------------------------------------
 
     def _lost(self, now: float, why: str) -> None:
-        """Note that Redis is not available, and plan the next try; an outage that begins is reported, with the reason
-        `why`.
+        """Note that Redis is not available, and plan the next try. If an outage begins with this failure, report the
+        outage with the reason `why`.
         """
         absence = self._absence
         absence.failed(now, begins=not self.out)

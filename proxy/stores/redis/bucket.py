@@ -1,9 +1,10 @@
-"""The part that all buckets in Redis have in common: their messages to their script, and the calls that wait for
-answers.
+"""The part that all buckets in Redis have in common: the messages to their scripts, and the calls that wait for
+replies.
 
-Law: no I/O, and time is an argument. What a bucket reports is cumulative or absolute and carries a number that grows,
-so that a message may be lost, come twice or too late, and a reply may be lost: nothing is counted twice, nothing
-forgotten. Each `message` is answered by `heard` or by `unheard`, always one of them before the next `message`.
+Law: there is no I/O here, and time is an argument. The figures in a message are sums since the beginning or absolute
+values, and each message has a higher number than the one before. So a message may be lost, come twice or come too late,
+and a reply may be lost: nothing is counted twice, and nothing is forgotten. After each `message`, `heard` or `unheard`
+is called before the next `message`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Store(Protocol):
         """Schedule this bucket's next message for the time `at`, if none is due earlier."""
 
     def alarm(self, at: float, ring: Callable[[float], None]) -> None:
-        """Call `ring(now)` at this time, after a reply that has come by then was taken in."""
+        """Call `ring(now)` at the time `at`. If a reply has come by then, it is handled first."""
 
     def draw(self) -> str:
         """Draw a random name, which no other process has."""
@@ -65,7 +66,9 @@ class Store(Protocol):
 
     @property
     def turn(self) -> float:
-        """Seconds that this process lets pass before it asks Redis about what all are told of at the same time."""
+        """The seconds that this process waits before it asks Redis about a change of which all processes are notified
+        at once. They differ from process to process, so that not all ask at the same time.
+        """
 
     def share_now(self, now: float) -> Share:
         """The part of every bucket's tokens that this process may spend without Redis, from now on."""
@@ -88,7 +91,9 @@ class Command(NamedTuple):
 
 
 class Link(Store, Protocol):
-    """The interface of the store that what the fleet knows of its upstreams uses."""
+    """The interface of the store as it is used to share cooldowns, limits, outages and facts about upstreams with the
+    fleet.
+    """
 
     returned: list[Callable[[], None]]  # called when Redis is available again
 
@@ -100,10 +105,10 @@ class Link(Store, Protocol):
 
 
 class Asking:
-    """A retry that waits for Redis to grant its price. `price`: the tokens it costs; `due`: when the retry is due;
-    `by`: when the retry is decided without a reply of Redis, if none has come; `answer`: called with the price and
-    whether it was granted; `again`: when Redis is asked, or asked again; `refused`: how often Redis has replied that it
-    lacks the tokens now, although tokens may come later.
+    """A retry that waits for Redis to grant its price. `price`: the tokens that the retry costs; `due`: when the retry
+    is due; `by`: the time at which the retry is decided without Redis, if no reply has come; `answer`: the function
+    that is called with the price and with whether it was granted; `again`: the time at which Redis is asked, or asked
+    again; `refused`: how often Redis has replied that it lacks the tokens now, although tokens may come later.
     """
 
     __slots__ = ("again", "answer", "by", "due", "price", "refused")
@@ -179,13 +184,15 @@ def _definition(spec: BucketSpec) -> tuple[object, ...]:
 
 
 class RedisBucket:
-    """A bucket with the interface that its store needs. `due`: when its next message is due; inf: none is."""
+    """A bucket in Redis, with the methods that its store calls. `due`: the time at which its next message is due;
+    infinity if none is due.
+    """
 
     script = "tokens"
 
     def hold(self, store: Store, key: str, known: float | None) -> None:
-        """Set the attributes of a new bucket. `key` is its Redis key; `known`: the last known level of the bucket, of
-        an earlier definition, that the new one replaces; None if it replaces none.
+        """Set the attributes of a new bucket. `key`: the bucket's key in Redis; `known`: the last known level of the
+        bucket that this one replaces because the definition changed; None if it replaces none.
         """
         self.store = store
         self.key = key
@@ -222,8 +229,9 @@ class RedisBucket:
         return [store.holder, self._sequence, self._made, *report, store.draw(), store.dead, FORGET]
 
     def heard(self, reply: list[bytes], now: float) -> None:
-        """Take in `reply`, the script's reply to the last message: the making of the key, then the numbers that
-        `_learn` takes; or `late` alone, if a later message overtook it.
+        """Take in `reply`, the script's reply to the last message: the making of the key, then the numbers for
+        `_learn`. If Redis got a later message of this process first, the reply is only `late`, and the bucket reports
+        again.
         """
         if reply[0] == b"late":  # a later message of ours overtook this one: report again
             self.store.soon(self, now)
@@ -266,9 +274,10 @@ class RedisBucket:
     # -- for calls --------------------------------------------------------------------------------------------------
 
     def ask(self, price: float, due: float, now: float, answer: Callable[[float, bool], None]) -> None:
-        """Ask Redis whether a retry that is due at `due` may pay this price (tokens), in a message that is sent at
-        once; `answer(price, granted)` is called with the reply. If none has come when the retry is due, and `timeout`
-        has passed, the retry is decided as in an outage (`_overdue`). In an outage it is decided at once.
+        """Ask Redis, in a message that is sent at once, whether a retry that is due at `due` may pay this price
+        (tokens); `answer(price, granted)` is called with the decision. If no reply has come when the retry is due and
+        `timeout` has passed, the retry is decided as in an outage (`_overdue`). In an outage the retry is decided at
+        once.
         """
         store = self.store
         if store.out:
@@ -280,7 +289,9 @@ class RedisBucket:
         store.alarm(asking.by, partial(self._overdue, asking))
 
     def _answer(self, asked: Iterable[Asking], now: float) -> None:
-        """Answer these retries, now that Redis has replied or is out; those that may get tokens later wait on."""
+        """Answer these retries, because Redis has replied or is out. A retry that may get tokens later is not answered,
+        and continues to wait.
+        """
         self._asked = ()
         for asking in asked:
             if asking not in self._asks:
@@ -294,9 +305,10 @@ class RedisBucket:
                 asking.answer(asking.price, granted)
 
     def _overdue(self, asking: Asking, now: float) -> None:
-        """Decide a retry for which no reply has come in time, by `on_outage`; one that Redis has refused once is
-        refused. If this process has no whole price of its own, the retry waits on until Redis replies or is out: to
-        what was asked first or, after a refusal, again.
+        """Decide a retry for which no reply has come in time: `on_outage` says whether this process's share may pay for
+        it. A retry that Redis has refused before is refused. There is one exception: if the fleet has the price, but
+        this process's share of the tokens is less than the price, the retry continues to wait until Redis replies or is
+        out.
         """
         if asking not in self._asks:
             return
@@ -315,7 +327,7 @@ class RedisBucket:
 
     @property
     def _asks_at(self) -> float:
-        """When Redis is to be asked for retries that wait; infinity if none does."""
+        """The time at which Redis is to be asked for the retries that wait; infinity if no retry waits."""
         return min((each.again for each in self._asks), default=math.inf)
 
     def _soon(self, at: float) -> None:
@@ -338,24 +350,26 @@ class RedisBucket:
         return False
 
     def _pay_alone(self, price: float, now: float) -> bool:
-        """Take the price (tokens) from this process's share, for a call that Redis has not answered in time, and return
-        whether that has the tokens.
+        """Take the price (tokens) from this process's share, for a call that Redis has not answered in time. Returns
+        whether the share had the tokens.
         """
         return False
 
     def _is_in_pieces(self, price: float, now: float) -> bool:
-        """Whether the fleet has the price (tokens), but this process's equal part of its tokens is less."""
+        """Whether the fleet has the price (tokens), but the equal part of the fleet's tokens that this process may use
+        is less than the price.
+        """
         return False
 
     def _asks_again(self, asking: Asking, now: float) -> float:
-        """The time at which to ask Redis again for a retry, though it has just answered and this process lacks the
-        tokens; infinity if it is not asked again.
+        """The time at which to ask Redis again for a retry that could not pay although Redis has just replied; infinity
+        if Redis is not asked again.
         """
         return math.inf
 
     def _report(self, now: float) -> Iterable[float | str | None]:
-        """The values that this kind of bucket reports; None for a number that is not known. They follow the arguments
-        that all buckets' scripts have in common, so they are the script's arguments from the fourth on.
+        """The values that this kind of bucket reports; None for a value that is not known. They become the script's
+        arguments from the fourth on: the first three are the same for all buckets.
         """
         raise NotImplementedError
 
@@ -364,14 +378,14 @@ class RedisBucket:
         raise NotImplementedError
 
     def _plan(self, now: float) -> None:
-        """Schedule the next message at the time at which it is due if nothing (a retry, a reply) makes it due
-        earlier.
+        """Schedule the bucket's next regular message, for the time at which it is due if no retry and no reply makes a
+        message due earlier.
         """
         raise NotImplementedError
 
 
 def _text(value: float | str | None) -> str:
-    """An argument of a script: a number in full, a text as it is, and nothing for what is not known."""
+    """An argument of a script as text: a number with all its digits, a text unchanged, and "" for None."""
     if value is None or isinstance(value, str):
         return value or ""
     return repr(float(value))

@@ -131,7 +131,7 @@ class RedisClient:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has ended; never for a cluster."""
+        """Whether the connection has ended. Always False for a cluster."""
         return self._line is not None and self._line.lost is not None
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
@@ -171,8 +171,8 @@ class RedisClient:
         return int(time[0]) + int(time[1]) / 1e6, found
 
     async def listen(self, *channels: str) -> AsyncGenerator[tuple[str, bytes] | None]:
-        """Yield the messages of these channels, each with its channel; None once, when the subscription to all has
-        begun. Raises when it is lost.
+        """Yield the messages of these channels, each with its channel. Yields None once, when the subscription to all
+        channels has begun. Raises when the subscription is lost.
         """
         if self._line is not None and self._line.subscribes:
             async with contextlib.aclosing(self._line.hear(channels)) as messages:
@@ -228,8 +228,8 @@ def _spelled(command: Command, known: bool) -> list[object]:
 
 def _read(url: str) -> tuple[str, str, list[tuple[str, int]], str]:
     """Split a `redis.url`. Returns its form ("" for a single server, "sentinel" or "cluster"), a plain URL from which
-    the library reads its options, the servers as host and port, and the path after them (of Sentinel, the service's
-    name); without a form, no servers and "".
+    the library reads its options, the servers as host and port, and the path after them (for Sentinel, the service's
+    name). For a single server, the list of servers and the path are empty: the URL has them.
     """
     parts = urlsplit(url)
     kind, _, form = parts.scheme.partition("+")

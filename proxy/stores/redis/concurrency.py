@@ -80,8 +80,9 @@ class PlaceLease(RedisBucket):
             self._soon(now + hold_pause(BEAT, self.store.crowd))
 
     def published(self, lease: int, share: float, version: float, now: float) -> None:
-        """Take in what Redis published for this process: the number of places leased to it now (`lease`), and how many
-        of them it may use (`share`). `version`: a number that grows with each such message; an older one is ignored.
+        """Take in a message that Redis published for this process: the number of places leased to it now (`lease`), and
+        how many of them it may use (`share`). `version`: a number that grows with each such message; a message with a
+        lower one than before is ignored.
         """
         if version <= self._version or self.store.out or self._leaving:
             return
@@ -163,8 +164,8 @@ class PlaceLease(RedisBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds until calls that were added to those that wait are reported; in a large fleet, between any two
-        messages.
+        """The seconds after which this process reports that more of its calls wait; in a large fleet, the least seconds
+        between any two messages.
         """
         return hold_pause(SPACED, self.store.crowd)
 

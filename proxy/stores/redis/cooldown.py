@@ -52,9 +52,11 @@ def read(text: str) -> Name:
 
 
 class RedisCooldown:
-    """Reports one scope's cooldown to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place` is the scope's name in
-    the fleet; the hash `key` contains the cooldowns in force, `channel` publishes those that begin. `tell` notifies the
-    fleet of the limit or outage of a lane, by the names of scope and lane (`FleetNews.join`).
+    """Reports one scope's cooldowns to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place`: the name by which
+    the fleet knows the scope; `key`: the Redis hash of the cooldowns in force; `channel`: the channel on which new
+    cooldowns are published. `tell`: notifies the fleet that a lane's limit or outage has changed; its arguments are the
+    names of scope and lane with a dot between them, and the seconds for which processes that start later are notified
+    as well (`FleetNews.join`).
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class RedisPlaces(RedisBucket):
             self._soon(max(now + FRESH, lane.until + turn))
 
     def part(self, now: float) -> None:
-        """Go on without Redis, with a slow start of this process alone."""
+        """Go on without Redis: the lane's slow start is now that of this process alone."""
         self._word = None
         if not self._leaving:
             lane = self._lane

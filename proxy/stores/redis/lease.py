@@ -36,11 +36,12 @@ TRUSTED, ALIVE = 0.8, 0.2
 class Lease:
     """Tokens that are leased to this process, and its sums to report about them.
 
-    `spent`: the tokens spent from the lease since the beginning; `changed`: what this process has added to the level
-    otherwise (tokens earned; negative for tokens taken beside the lease); `*_reported`: the same as of the last report
-    that was answered. `left` is what can be spent (less than nothing where a price was taken that is above the bucket's
-    capacity), never more than what Redis has recorded as leased to this process. A lease that was not confirmed within
-    `lasts` seconds may have been given to others, and is not spent any more.
+    `spent`: the tokens spent from the lease since the beginning; `changed`: the other changes that this process has
+    made to the bucket's level, in tokens (positive for tokens earned, negative for tokens taken beside the lease);
+    `*_reported`: the same sums as of the last report that was answered. `left`: the tokens that can be spent now, never
+    more than Redis has recorded as leased to this process; `left` is negative after a price above the bucket's capacity
+    was taken. A lease that was not confirmed within `lasts` seconds may have been given to others, and is not spent any
+    more.
     """
 
     __slots__ = ("_sent", "changed", "changed_reported", "lasts", "left", "spent", "spent_reported", "until")
@@ -59,7 +60,9 @@ class Lease:
         return self.left
 
     def has(self, amount: float, now: float) -> bool:
-        """Whether `amount` tokens can be spent from the lease now: it has them, and was confirmed lately enough."""
+        """Whether `amount` tokens can be spent from the lease now: the lease has them, and Redis has confirmed it
+        recently enough.
+        """
         return amount <= self.left and now <= self.until
 
     def spend(self, amount: float) -> None:
@@ -87,8 +90,8 @@ class Lease:
         return self.spent != self.spent_reported or self.changed != self.changed_reported
 
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
-        """Make a report: the sums `spent` and `changed`, and how much of the lease this process keeps. `keep`: the most
-        tokens that it keeps; the rest of the lease is not this process's from now on.
+        """Make a report: the sums `spent` and `changed`, and how many tokens of the lease this process keeps. `keep`:
+        the most tokens that it keeps; this process gives up the rest of the lease.
         """
         if now > self.until:
             keep = 0.0
@@ -149,8 +152,8 @@ class LeasedBucket(RedisBucket):
     ) -> None:
         """Set the attributes up. `key`: the bucket's key in Redis; `known`: the last known level of the bucket that
         this one replaces, None if it replaces none; `start`: the level of a new bucket; `refill`: tokens a second;
-        `prices`: those that a retry or call may have. The lease is kept at the dearest price at least; a remainder
-        below the cheapest is returned.
+        `prices`: the prices that a retry or call may have. The process tries to keep at least the dearest price leased,
+        and returns a remainder below the cheapest.
         """
         self.hold(store, key, known)
         self._start, self._per_second, self.reserve = start, refill, max(prices)
@@ -280,8 +283,10 @@ class LeasedBucket(RedisBucket):
         self._fair = self._level_heard / (2 * max(1.0, holders, self.store.crowd))
 
     def _asks_again(self, asking: Asking, now: float) -> float:
-        """At once if the tokens that came were spent meanwhile, and Redis has more. If other processes have them on
-        lease, when those have returned what they do not need: so a retry is not refused because the tokens lie about.
+        """The time at which to ask Redis again for a retry that could not pay: now, if Redis has the tokens and only
+        this process's lease was spent meanwhile. If other processes have the tokens on lease, the time by which they
+        may have returned those that they do not need, so that the retry is not refused while tokens lie unused.
+        Infinity if the fleet has too few tokens, or if the retry is due too soon.
         """
         asking.refused += 1
         if self._pool_heard + self.lease.left >= asking.price and now <= self.lease.until:

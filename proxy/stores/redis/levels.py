@@ -41,8 +41,8 @@ class _Level(RedisBucket, Bucket):
         return self.affords(price, now) is True and self._charge(now)
 
     def _pay(self, price: float, now: float) -> bool:
-        """Decide whether a retry that has waited for Redis's reply is granted, by the level that was just reported, and
-        charge it if so.
+        """Decide, by the level that Redis has just reported, whether a retry that waited for that reply is granted, and
+        charge the retry if so. Returns whether it is granted.
         """
         if self.store.out:
             return self.take(price, now)
@@ -121,8 +121,9 @@ class RedisThrottle(_Level, ThrottleBucket):  # type: ignore[misc]  # `affords` 
 
     @property
     def _knows(self) -> bool:
-        """Whether this process knows the throttle's level. If it does, the changes that it reports keep the level
-        within the throttle's bounds; if it does not, they may exceed the bounds, and Redis cuts them off.
+        """Whether this process knows the throttle's level. If it does, it reports only changes that keep the level
+        within the throttle's bounds; if it does not, its changes may exceed the bounds, and Redis cuts the level off
+        there.
         """
         return bool(self._made) or self._known is not None or self.store.out
 
@@ -217,14 +218,16 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         return self._last_second.count(now) < share.part(self.spec.min_per_second, 1.0)
 
     def _fleet_affords(self, price: float, now: float) -> bool:
-        """Whether the fleet's retries are below the allowed share of its calls, or the retries of this second below the
-        minimum.
+        """Whether the fleet may make another retry: its retries are below the allowed percentage of its calls, or its
+        retries of this second are below the minimum.
         """
         calls, retries, second = self._counts()
         return 100 * retries < self.spec.percent * calls or second < self.spec.min_per_second
 
     def give_back(self, price: float, now: float, *, taken_at: float | None = None) -> None:
-        """Count one retry less, the newest, whatever `taken_at` says; none if `price` is 0: that retry was free."""
+        """Count one retry less, always the newest one (`taken_at` is not used). Counts nothing if `price` is 0, since
+        that retry was free.
+        """
         if price:
             super().give_back(price, now)
             self._retried -= 1

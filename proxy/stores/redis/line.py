@@ -35,7 +35,9 @@ class _Awaited:
 
 
 class Line:
-    """A connection. `connection` is the library's, not yet connected; `protocol` the version of RESP it asks for."""
+    """A connection to Redis. `connection`: the library's connection, not yet connected; `protocol`: the version of RESP
+    to ask the server for.
+    """
 
     def __init__(self, connection: Any, protocol: int) -> None:
         self._connection = connection
@@ -62,16 +64,16 @@ class Line:
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def ask(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Send these commands. Returns for each its reply, or the error that Redis answered. Raises the error that
-        ended the connection if there is no answer.
+        """Send these commands. Returns for each its reply, or the error with which Redis answered it. If the connection
+        ends before all replies have come, raises the error that ended it.
         """
         awaited = [_Awaited() for _ in commands]
         await self._send(commands, awaited)
         return list(await asyncio.gather(*(each.reply for each in awaited)))
 
     async def hear(self, channels: Sequence[str]) -> AsyncGenerator[tuple[str, bytes] | None]:
-        """Yield the messages of these channels, each with its channel; None once, when the subscription to all has
-        begun. Raises when the connection ends. There is one subscription at a time.
+        """Yield the messages of these channels, each with its channel. Yields None once, when the subscription to all
+        channels has begun. Raises when the connection ends. A connection has one subscription at a time.
         """
         heard: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
         self._heard = heard

@@ -1,10 +1,10 @@
-"""The processes of a fleet: how many there are, which of them this one is, and so its share of what they have in common
-while Redis is not available.
+"""The processes of a fleet: how many there are, which of them this one is, and which share of the fleet's tokens this
+process may therefore spend while Redis is not available.
 
-Every process reports every few seconds, whether calls come or not, and is told the number of processes that reported
-within the last ten seconds, and its own rank among them. A process has a share once all others have been told of it:
-the shares of all processes add up to at most the whole, because each divides by a number in which all that have a share
-are counted. A process that never reported has none.
+Every process reports every few seconds, whether calls come or not. Redis replies with the number of processes that
+reported within the last ten seconds, and with this process's rank among them. A process has a share once all others
+have been told of it. So the shares of all processes add up to at most the whole, because each process divides by a
+number that includes every process with a share. A process that never reported has no share.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Facts that one sidecar finds out and the whole fleet has to know, for as long as they last: a credential that an
-upstream refuses, an endpoint that refuses connections.
+"""Facts that one sidecar finds out and the whole fleet has to know: that an upstream refuses a credential, for example,
+or that an endpoint refuses connections.
 
-A fact is told once, when it begins or is over, never for each call. Redis keeps it while it lasts, for processes that
-start later, and publishes it to those that run. A process tells its own facts again when Redis was out and is back.
+A process reports a fact when it begins and when it is over, not for each call. Redis keeps the fact while it lasts, for
+processes that start later, and publishes it to those that run. When Redis was out and is back, each process reports its
+own facts again.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _MOST = 1000
 
 
 class FleetNews:
-    """The facts that a fleet shares, as one process reports and receives them. `key` is the hash of the facts in force,
-    `channel` publishes those that begin or are over. A fact's topic and upstream say which processes have to know it,
-    its item what it is about (an endpoint, say).
+    """The facts that a fleet shares, as one process reports and receives them. `key`: the Redis hash of the facts in
+    force; `channel`: the channel on which facts that begin or end are published. Each fact has a topic and an upstream,
+    which say which processes have to know it, and an item, which says what the fact is about (an endpoint, for
+    example).
     """
 
     def __init__(self, store: Link, prefix: str, clock: Callable[[], float]) -> None:
@@ -38,9 +40,9 @@ class FleetNews:
         store.returned.append(self._tell_again)
 
     def join(self, topic: str, upstream: str, take: Take) -> Callable[[str, float], None]:
-        """Call `take` with the facts of this topic (such as `weather`) and upstream: with those in force now, and with
-        later ones as they come. Returns the function that reports such a fact to the fleet, given its item, and for how
-        many seconds it lasts (0: it has ended).
+        """Call `take` with each fact of this topic (such as `weather`) and upstream that other processes report: with
+        those in force now, and with later ones as they come. Returns a function that reports such a fact to the fleet;
+        its arguments are the fact's item, and the seconds for which the fact lasts (0: it has ended).
         """
         place = f"{topic} {_place_of(upstream)}"
         self._takers[place] = take
@@ -58,7 +60,9 @@ class FleetNews:
         return tell
 
     def share_roster(self, upstream: str, roster: Roster) -> None:
-        """Share which of an upstream's credentials are put aside: one that is put aside is so in the whole fleet."""
+        """Share with the fleet which of an upstream's credentials are put aside: a credential that one process puts
+        aside is put aside in all processes.
+        """
 
         def put_aside(digest: str, seconds: float) -> None:
             roster.put_aside_for(digest, self._clock() + seconds)

@@ -78,9 +78,10 @@ class Reserved:
 
 
 class Grant(NamedTuple):
-    """The reply of Redis to a report. `lease` is the number of tokens that Redis has recorded as leased to this
-    process; the last `reserved` of them come later: from the time `first` on, one after each `pause`. `part`: the
-    tokens a second that the part of the rate brings, while the lease has less than `most`.
+    """The reply of Redis to a report. `lease`: the number of tokens that Redis has recorded as leased to this process;
+    `reserved`: how many of these come later, the first at the time `first`, and one more after each `pause` (seconds).
+    `part`: the tokens a second that this process's part of the rate brings, while the lease has fewer than `most`
+    tokens.
     """
 
     lease: float
@@ -114,8 +115,8 @@ class PartLease(Lease):
         return self.left + self.future.count
 
     def mature(self, now: float) -> None:
-        """Add the tokens whose time has come, and those that the part of the rate has brought, to those that can be
-        spent.
+        """Add to the tokens that can be spent: the reserved tokens whose time has come, and the tokens that this
+        process's part of the rate has brought.
         """
         if self.future.count:
             self.left += self.future.come(now)
@@ -130,7 +131,7 @@ class PartLease(Lease):
         return amount <= self.left + 1e-9 and now <= self.until
 
     def wait(self, tokens: float, now: float) -> float:
-        """Seconds until the lease has so many tokens; infinity if it is not known when."""
+        """Seconds until the lease has this number of tokens; infinity if it is not known when."""
         self.mature(now)
         if now > self.until:
             return math.inf

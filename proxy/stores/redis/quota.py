@@ -76,7 +76,7 @@ class RedisQuota(LeasedBucket, Bucket):
             self._soon(now)
 
     def affords(self, price: float, now: float) -> Affords:
-        """Whether the lease has the price; if it has not, ASK if Redis may have it, else False."""
+        """Whether the lease has the price (tokens). If it has not: ASK if Redis may have the tokens, else False."""
         if self.store.out:
             return not price or (not self.store.withholds() and self._own.affords(price, now))
         if not price or self.lease.has(price, now):

@@ -94,9 +94,9 @@ class RedisRate(LeasedBucket, RateBucket):
         return super()._known_level(now)
 
     def part(self, now: float) -> None:
-        """Go on without Redis, with this process's share of the last known level and rate. Other processes may still
-        use their parts of the rate until they notice too that Redis is out; until then this process uses no more than
-        its own part, and its share of what was no process's part.
+        """Go on without Redis, with this process's share of the last known level and rate. Other processes may use
+        their parts of the rate until they too notice that Redis is out. Until then this process uses no more than its
+        own part, and its share of the tokens a second that were no process's part.
         """
         share, level, lease = self.store.share, self._level_now(now), self.lease
         self._changed_before = lease.changed
@@ -113,8 +113,8 @@ class RedisRate(LeasedBucket, RateBucket):
         lease.drop_part()
 
     def parted(self, now: float) -> None:
-        """Have the queued calls ask again: from now on this process's share of the tokens decides. If it has no share,
-        they are refused at once.
+        """Have the queued calls ask again, because this process's share of the tokens decides from now on. If this
+        process has no share, the calls are refused at once.
         """
         super().parted(now)
         self._wake(now)
@@ -122,7 +122,9 @@ class RedisRate(LeasedBucket, RateBucket):
     # -- for calls --------------------------------------------------------------------------------------------------
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until `tokens` tokens may be available; infinity if they never will, so long as Redis is out."""
+        """Seconds until `tokens` tokens may be available; infinity if they never will be (while Redis is out: not
+        before it is back).
+        """
         if self.store.out:
             return math.inf if self.store.withholds() else self._own.wait(now, tokens)
         lease = self.lease
@@ -142,8 +144,9 @@ class RedisRate(LeasedBucket, RateBucket):
         return max(REPORT_PAUSE, (short - pool) / self.rate if self.rate > 0 else 0.0)
 
     def _at_best(self, tokens: float, now: float) -> float:
-        """Seconds until `tokens` tokens may be available at the soonest. Redis divides the rate again before the lease
-        ends: until then the part is known, which may be tiny at first, and afterwards it may be the whole rate.
+        """The fewest seconds until `tokens` tokens may be available. Until the lease ends, this process's part of the
+        rate brings tokens, perhaps very few. By then Redis has divided the rate again, and the part may be the whole
+        rate.
         """
         lease, lasts = self.lease, max(0.0, self.lease.until - now)
         short = tokens - lease.left - lease.part * lasts
@@ -195,8 +198,8 @@ class RedisRate(LeasedBucket, RateBucket):
         self._soon(now)
 
     def _runs_low(self, now: float) -> bool:
-        """Whether to ask Redis for more tokens before the lease is empty: the part of the rate does not suffice, or
-        there is none.
+        """Whether to ask Redis for more tokens before the lease is empty, because this process has no part of the rate,
+        or its part does not suffice.
         """
         lease, since = self.lease, now - self.heard_at
         if lease.part:
@@ -243,9 +246,10 @@ class RedisRate(LeasedBucket, RateBucket):
         self._beside.update(other for other in others if isinstance(other, RedisRate))
 
     def _awaited(self) -> float:
-        """The tokens that waiting calls need of this rate. A call that pays several rates needs the later ones (by
-        their keys) only once there are tokens of the earlier ones, and at most one call has tokens of some of them: so
-        processes can't wait for each other, and no tokens are kept for calls that can't go.
+        """The tokens of this rate that waiting calls need now. A call may pay several rates; it then gets their tokens
+        one rate after another, in the order of the rates' keys, so it needs tokens of this rate only once there are
+        tokens of the earlier ones. Only the first call in line may have tokens of some of its rates and wait for
+        others. So processes can't wait for each other, and no tokens are kept for calls that can't be sent.
         """
         queue, total = self.gate.queue, 0.0
         if not self._beside:

@@ -1,8 +1,8 @@
-"""The cooldowns, limits and outages that a fleet shares, each of one scope of one upstream.
+"""The cooldowns, limits and outages of upstreams' scopes that a process shares with its fleet.
 
-A cooldown that a call of this process starts is published; a published one holds the calls of this process too, and
-never shortens one that it has. No I/O, and time is an argument: the store carries the messages, a real one or one that
-is played (`proxy.lab.fleet`).
+A cooldown that a call of this process starts is published. A cooldown that another process publishes holds the calls of
+this process too, and never shortens one that this process has already. There is no I/O here, and time is an argument:
+the messages are carried by a real store, or by a simulated one (`proxy.lab.fleet`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Heard:
 
 
 class FleetScopes:
-    """The scopes of a process's upstreams, as it shares them with its fleet. `news` carries what is told of limits and
-    outages; `in_force` is the hash of the cooldowns in force, `channel` publishes those that begin.
+    """The scopes of a process's upstreams, as it shares them with its fleet. `news`: carries the messages about limits
+    and outages; `in_force`: the Redis hash of the cooldowns in force; `channel`: the channel on which new cooldowns are
+    published.
     """
 
     def __init__(self, store: Link, prefix: str, news: FleetNews, clock: Callable[[], float]) -> None:
@@ -140,5 +141,5 @@ class FleetScopes:
 
 
 def name_of(*key: object) -> str:
-    """The name by which the fleet knows what is kept under a key of the registry, a scope for example."""
+    """The name by which the fleet knows an object, a scope for example, from the object's key in the registry."""
     return hashlib.blake2b(repr(key).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()

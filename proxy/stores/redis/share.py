@@ -23,8 +23,8 @@ class Share(NamedTuple):
     rank: int
 
     def part(self, tokens: float, price: float) -> float:
-        """This process's part of so many tokens: an equal part or, if that is less than `price`, one whole price for
-        each of the processes with the lowest numbers, as many as the tokens pay.
+        """This process's part of `tokens` tokens: an equal part. If an equal part is less than `price`, the processes
+        with the lowest numbers get one whole price each, as many of them as the tokens pay for, and the others nothing.
         """
         if not self.of:
             return 0.0
@@ -84,8 +84,8 @@ class Turns:
         return 1.0 if self.wait(now) <= 0 else 0.0
 
     def wait(self, now: float, tokens: float = 1.0) -> float:
-        """Seconds until this process may take `tokens` tokens: one at its next turn, each further one a turn later; 0
-        if it may take them now.
+        """Seconds until this process may take `tokens` tokens; 0 if it may take them now. The first token comes with
+        its next turn, and each further one a turn later.
         """
         if self._due + self._lasts < now:
             self._due += self._pause * math.ceil((now - self._lasts - self._due) / self._pause)

@@ -86,7 +86,7 @@ class RedisStore(Batches):
     # -- running ----------------------------------------------------------------------------------------------------
 
     async def open(self, within: float = CONNECTING) -> None:
-        """Begin: connect to Redis within so many seconds, or go on without it."""
+        """Begin: connect to Redis within `within` seconds or, if that fails, go on without Redis."""
         self._running = self._opening = True
         try:
             await self._within(self.reach(), within)
@@ -133,7 +133,7 @@ class RedisStore(Batches):
             await asyncio.wait(self._tasks, timeout=_CLOSING)
 
     def is_due(self, within: float = 0.0) -> bool:
-        """Whether a bucket has a message due within so many seconds."""
+        """Whether a bucket has a message that is due now or within `within` seconds."""
         return self._schedule.first <= self._clock() + within + ALONG
 
     def alarm(self, at: float, ring: Callable[[float], None]) -> None:

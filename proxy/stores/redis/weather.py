@@ -1,12 +1,14 @@
-"""The limit and the outage of one lane that a fleet shares: what one process finds out holds the calls of all.
+"""The limit and the outage of one lane that a fleet shares: a limit or an outage that one process finds holds the calls
+of all processes.
 
 A process that finds a limit or an outage, or finds that it is over, reports that at once, and the others are notified
-(`proxy.stores.redis.news`). Redis keeps the number of the fleet's places, and divides it by what each process wants;
-and it lends the right to send probes to one process. A process that holds calls, or whose attempts have places, reports
-some four times a second, in a fleet of thousands less often; one that neither holds nor sends, every few seconds. If
-Redis is not available, each process goes on with its part of the places, and sends probes by itself.
+(`proxy.stores.redis.news`). Redis keeps the number of the fleet's places, and divides them by what each process wants.
+Redis also lends the right to send probes to one process at a time. A process that holds calls, or whose attempts have
+places, reports some four times a second, in a fleet of thousands less often; a process that neither holds nor sends
+calls reports every few seconds. If Redis is not available, each process goes on with its part of the places, and sends
+probes by itself.
 
-Limits by which calls return from a cooldown are shared elsewhere (`proxy.stores.redis.cooldown`).
+The limits by which calls return from a cooldown are shared by `proxy.stores.redis.cooldown`.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ _TOLD = 600.0
 
 
 class RedisWeather(RedisBucket):
-    """This process's part of a lane's limit and outage. `tell` notifies the other processes, which then ask Redis about
-    the lane; its argument is the seconds for which processes that start later are notified as well, 0 if limit and
-    outage are over.
+    """This process's part of a lane's limit and outage. `tell`: notifies the other processes, which then ask Redis
+    about the lane. Its argument is the number of seconds for which processes that start later are notified as well; 0
+    if limit and outage are over.
     """
 
     script = "weather"
@@ -202,16 +204,17 @@ class RedisWeather(RedisBucket):
 
     @property
     def _pause(self) -> float:
-        """Seconds between reports while this process holds calls or has attempts under way. The one that sends an
-        outage's probes reports before that right, which it has for a second, is lent to another.
+        """The seconds between reports while this process holds calls or has attempts under way. The process that sends
+        an outage's probes has the right to do so for a second, and reports before Redis lends that right to another
+        process.
         """
         pause = hold_pause(OFTEN, self.store.crowd)
         return min(pause, _PROBING_PAUSE) if self._out and self._lane.fleet.may_probe else pause
 
     @property
     def _cut_pause(self) -> float:
-        """Seconds between this process's reports that attempts were refused or slow. The wait loses nothing: after the
-        first such report cuts the fleet's limit, reports about attempts that were sent before the cut change nothing.
+        """The seconds between this process's reports that attempts were refused or slow. Waiting loses nothing: the
+        first such report cuts the fleet's limit, and later ones about attempts sent before that cut change nothing.
         """
         crowd = self.store.crowd
         return hold_pause(max(_PROMPT, min(OFTEN, PAUSE_EACH * crowd)), crowd)

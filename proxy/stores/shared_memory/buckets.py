@@ -1,9 +1,9 @@
 """Buckets, limiters and seen keys that the workers of one machine share.
 
-Law: the rules are those of `proxy.retry` alone. A shared class is a subclass whose state is read from a record before a
-method and published after it, under the record's lock; nothing is decided here.
+Law: the rules are those of `proxy.retry` alone, and nothing is decided here. Each shared class is a subclass of a class
+there. Its state is read from a record before a method runs and published after it, under the record's lock.
 
-Each call waits in its own worker. So the tokens are shared exactly by all workers, but calls are in order of arrival
+Each call waits in its own worker. So all workers share the tokens exactly, but calls are served in order of arrival
 only among those of the same worker.
 """
 
@@ -32,8 +32,9 @@ SEEN_ROWS, SEEN_WAYS = 8192, 8
 class SharedQuota(QuotaBucket):
     """A quota in shared memory. Time is the machine's monotonic clock, the same for all workers.
 
-    Where it refills in quiet, a call that begins looks at the level that this process saw last, which may be a second
-    old: the payment that lowers the level puts quiet off by a second more than calls do (`QUIET_PER_RETRY`).
+    If the quota refills in quiet (`quiet_up_to`), a call that begins looks at the level that this process saw last,
+    which may be a second old. An outdated level does no harm, because the payment that lowers the level puts quiet off
+    by a second more than calls do (`QUIET_PER_RETRY`).
     """
 
     __slots__ = ("record",)
@@ -92,8 +93,8 @@ class SharedPartedQuota(PartedQuota):
     _earn_for = exclusive(PartedQuota.earn_for)
 
     def came(self, place: int, now: float) -> None:
-        """Count a call that begins, of the app with the number `place`; that the app makes calls is noted at most once
-        a second in each process.
+        """Count a call that begins, of the app with the number `place`. Each process writes at most once a second to
+        the shared record that the app makes calls.
         """
         if now - self._noted.get(place, -math.inf) >= _NOTED_EVERY:
             self._noted[place] = now
@@ -218,8 +219,8 @@ class SharedLimiter(CubicLimiter):
     learn = exclusive(CubicLimiter.learn)
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take one token for an attempt; False if none is left. True without a token while the limiter is off, which it
-        is until the first throttling in any worker.
+        """Take one token for an attempt. Returns whether the attempt may be sent: False if no token is left. While the
+        limiter is off, which it is until the first throttling in any worker, returns True and takes no token.
         """
         return (not self.enabled and not self.record.peek()) or self._take(now, price)
 

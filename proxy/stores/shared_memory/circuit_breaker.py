@@ -1,8 +1,9 @@
-"""A circuit breaker that the workers of one machine share: attempts of all are counted, and one probe is made for all.
+"""A circuit breaker that the workers of one machine share: the attempts of all workers are counted, and one probe is
+made for all of them.
 
-The rules are those of `proxy.retry` alone; a breaker's numbers are read from a record before a method and published
-after it, under the record's lock, and its two counts are rings after them, each of which publishes by itself. The probe
-of a worker that dies decides nothing, and the next probe may be sent in time.
+The rules are those of `proxy.retry` alone. A breaker's numbers are read from a record before a method runs, and
+published after it, under the record's lock. The breaker's two counts are rings, which follow its numbers in the record
+and publish their own changes. If a worker dies, its probe decides nothing, and the next probe may be sent in time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NUMBERS = 5
 
 class BreakerRecord(Record):
     """The shared record of one circuit breaker: the breaker's state, then the two rings of its counts. `load` also
-    tells the breaker where the state begins, as an offset in words.
+    tells the breaker the word of the memory at which the state begins.
     """
 
     __slots__ = ()
@@ -53,7 +54,7 @@ class SharedCircuitBreaker(CircuitBreaker):
 
     @property
     def is_open(self) -> bool:
-        """Whether the breaker is open: one number, read without a lock."""
+        """Whether the breaker is open. This reads one number, and takes no lock."""
         return self._look() > -NEVER
 
     def passes(self, now: float) -> bool:

@@ -28,8 +28,8 @@ _IN_USE, _WAITING, _CAME, _LOOKED = range(SLOT)
 
 
 class _Pages:
-    """All workers' pages in the form of a record, for the decorator `exclusive`: to open this record is to take the one
-    lock of all pages. Places write a change to their page at once, so there is nothing to publish.
+    """All workers' pages in the form of a record, for the decorator `exclusive`. To open this record is to take the one
+    lock of all pages. Places write each change to their page at once, so `save` has nothing to publish.
     """
 
     __slots__ = ("_lock", "is_open")
@@ -48,8 +48,8 @@ class _Pages:
         self._lock.__exit__()
 
     def load(self, places: SharedPlaces) -> None:
-        """Set the slot in `places`: the number under which its key's entry stands in every page. A key that has no slot
-        gets a free one (`SharedPlaces.find_slot`).
+        """Set the slot in `places`: the number under which the entry of its key stands in every page. A key without a
+        slot gets a free one (`SharedPlaces.find_slot`).
         """
         places.find_slot()
 
@@ -58,8 +58,9 @@ class _Pages:
 
 
 class SharedPlaces(Places):
-    """The places for attempts under way, `most` in all, that a key (such as an upstream) has over all workers, as one
-    worker uses them. `key`: the key's hash. `row` is the worker's row of the memory; a process with row 0 only reads.
+    """The places for attempts under way that a key (such as an upstream) has in all workers together, as one worker
+    uses them. `most`: the number of places; `key`: the key's hash; `row`: the worker's row of the memory; a process
+    with row 0 only reads.
     """
 
     _polls = True
@@ -81,8 +82,9 @@ class SharedPlaces(Places):
     total = exclusive(Places.total)
 
     def find_slot(self) -> None:
-        """Look up this key's slot in the pages, unless the last one found is still the key's. The slot becomes -1 if
-        other keys use all slots in reach, or if the key has none and this process only reads.
+        """Look up this key's slot in the pages, unless the slot found last still belongs to the key. The slot becomes
+        -1 if all slots in which the key may be are used by other keys, or if the key has none and this process only
+        reads.
         """
         words, directory = self.memory.words, self.memory.slots
         if self._slot >= 0 and words[directory + self._slot] == self._key:

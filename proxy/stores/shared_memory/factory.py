@@ -1,7 +1,8 @@
-"""The factory of what the workers of one machine share, made in the memory that they share.
+"""The factory of the objects that the workers of one machine share, made in the memory that they share.
 
-The first worker makes a record, the others find it. A definition that changed starts with the share of the newest
-earlier one, once, whichever worker uses it first.
+The first worker makes an object's record, and the others find it. If the definition of an object changes, the worker
+that uses the new definition first makes a new record, which begins with the same share of its capacity filled as the
+newest earlier record.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ class SharedFactory(Factory):
         self.made.append(("governor", (upstream, value), None))
 
     def _kept(self, sort: str, key: Key, spec: Spec, before: Made | None) -> Made | None:
-        """Return `before`, the object that this process has used for this key so far, after looking its record up
-        again; None if its definition is not `spec`. Adds the key to `made` if the object or its record is a new one.
+        """Return `before`, the object that this process has used for this key so far, after its record has been looked
+        up again; None if its definition is not `spec`. Adds the key to `made` if the object or its record is a new one.
         `sort` is the kind of object, such as a bucket.
         """
         record: Any = getattr(before, "record", None)
@@ -214,8 +215,8 @@ class SharedFactory(Factory):
         Struct(f"{len(state)}d").pack_into(self.memory.map, at * 8, *state)
 
     def _begin(self, spec: QuotaSpec | ThrottleSpec, now: float, at: int, former: Former | None) -> None:
-        """Write the state of a new quota or throttle at the word `at`: the state of a fresh one or, if there is a
-        `former` record of the key, one filled to the same share of its capacity.
+        """Write the state of a new quota or throttle at the word `at` of the memory: filled to the same share of its
+        capacity as the key's `former` record, or fresh if there is no former record.
         """
         before = None if former is None else self._quota_of(former)
         if isinstance(spec, QuotaSpec):
@@ -233,7 +234,9 @@ class SharedFactory(Factory):
         self._write(at, PartedQuota(spec, instead_of=before, now=now).state())
 
     def _quota_of(self, former: Former) -> QuotaBucket:
-        """A quota with the level of a former record, and with what time adds to it, whatever kind of bucket it was."""
+        """A quota with the level of a former record of any kind of bucket, and with the tokens that have been refilled
+        since.
+        """
         before = QuotaBucket(QuotaSpec(former.size))
         before.restore(self._numbers(former, QUOTA_NUMBERS))
         return before
@@ -243,7 +246,9 @@ class SharedFactory(Factory):
         return Rings(self.memory.large, self._definition("bucket", key, spec), self._begin_budget)
 
     def _budget_of(self, key: Key, spec: BudgetSpec, app: str) -> buckets.SharedBudget:
-        """The budget of one app's own calls, beside that of this key."""
+        """The budget for the calls of one app alone, in addition to the budget of this key, which is for the calls of
+        all apps.
+        """
         return buckets.SharedBudget(spec, self._rings((*key, "app", app), spec), self.memory)
 
     def _begin_budget(self, at: int, former: Former | None) -> None:

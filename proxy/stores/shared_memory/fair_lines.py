@@ -45,8 +45,8 @@ _ROW, _KEY, _WEIGHT, _COUNT, _TOTAL, _CAME, _PRICE, _LOOKED = range(_ENTRY)
 
 
 class _Entry(NamedTuple):
-    """Another worker's line of an app, as it is written in the record. `app`: the app, by the name that it has here if
-    its calls have been here, else by a name that stands for it.
+    """Another worker's line of one app, as that worker wrote it in the record. `app`: the app, under its name if this
+    worker has had calls of the app, else under a made-up name.
     """
 
     row: int
@@ -58,8 +58,8 @@ class _Entry(NamedTuple):
 
 
 class SharedLines(FairLines):
-    """The waiting calls of one worker at a gate that all workers share, by app. `row`: the worker's row of the memory;
-    `of`: what identifies the gate; `generation`: that of the configuration.
+    """The waiting calls of one worker, by app, at a gate that all workers share. `row`: the worker's row of the memory;
+    `of`: a value that identifies the gate; `generation`: the generation of the configuration.
     """
 
     __slots__ = (
@@ -123,8 +123,9 @@ class SharedLines(FairLines):
         return now < self._record.peek(_UNTIL)
 
     def is_next(self, waiter: Waiter, now: float) -> bool:
-        """Whether it is this call's turn. If it is that of another call of this worker, that one asks at once; so does
-        the first call here, if the one that looked for it is not the first any more.
+        """Whether it is this call's turn. If it is the turn of another call of this worker, that call is made to ask at
+        once. If this call was the one that looks for the worker, but is no longer the first in its line, the call that
+        is now first is made to ask at once, so that it looks.
         """
         self.look(now)
         row, found = self._chosen()
@@ -139,12 +140,14 @@ class SharedLines(FairLines):
         return False
 
     def next_here(self, now: float) -> Waiter | None:
-        """The call of this worker whose turn it is; None if it is that of another worker's call."""
+        """The call of this worker whose turn it is; None if it is the turn of another worker's call, or if no call
+        waits.
+        """
         self.look(now)
         return self._chosen()[1]
 
     def look(self, now: float) -> None:
-        """Read what other workers have written, and note for them that this one has looked."""
+        """Read what other workers have written, and note for them when this worker looked."""
         self._open(now)
         try:
             self._publish(now)
@@ -162,7 +165,7 @@ class SharedLines(FairLines):
         return max(due, now + POLL)  # the turn may be another worker's for as long as that one does not look
 
     def _chosen(self) -> tuple[int, Waiter | None]:
-        """The row (by its number) of the worker whose call goes next, and that call; None for the call if it is another
+        """The worker whose call goes next, by the number of its row, and that call. The call is None if it is another
         worker's, or if no call waits.
         """
         if not self._elsewhere:
@@ -174,7 +177,9 @@ class SharedLines(FairLines):
         return self._row, next(iter(self._lines[rank][name].calls))
 
     def _all_heads(self) -> tuple[Heads, dict[tuple[int, str], int]]:
-        """For each app, the call that came first of those that wait in any worker, and the row of that worker."""
+        """For each app, the call that came first of all its calls that wait in any worker; and for each app, the row of
+        the worker in which that call waits.
+        """
         heads = self._heads()
         rows = {(rank, name): self._row for rank, found in heads.items() for name in found}
         for each in self._elsewhere:
@@ -191,7 +196,9 @@ class SharedLines(FairLines):
             self.order.came(app)
 
     def _before_in_line(self, line: AppLine, waiter: Waiter) -> Sum:
-        """An estimate: the calls of other workers came as evenly as those of this one."""
+        """The calls of the app that wait before `waiter` in all workers, and their total price. The figures are
+        estimates: they assume that other workers' calls came as evenly as those of this worker.
+        """
         number, price = line.before(waiter)
         part = 1.0 if len(line.calls) < 2 else number / (len(line.calls) - 1)
         for each in self._elsewhere:

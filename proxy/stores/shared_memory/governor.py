@@ -29,8 +29,8 @@ class SharedGovernor(Governor):
         self._peek = scope.record.peek
 
     def holds(self, now: float) -> bool:
-        """Whether any call may be held now in any worker: one number, read without a lock. Each lane notes in its scope
-        until when it may hold calls.
+        """Whether any call may be held now in any worker. This reads one number, and takes no lock: each lane notes in
+        its scope until when it may hold calls.
         """
         return now < self._peek() and not self.holds_none
 

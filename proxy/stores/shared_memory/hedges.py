@@ -1,13 +1,13 @@
 """The counts and times that hedging needs, over the workers of one machine: counts in rings, times in a histogram.
 
-Calls and hedges are counted like a budget's, so that the limit on hedges applies to all workers. Times are not kept one
-by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of the measured time
-(below LEAST and above MOST: the edge). It is of the times of the last 55 to 60 seconds. Once there is a percentile,
-each worker computes it again at most every FRESH seconds.
+Calls and hedges are counted as a budget counts calls and retries, so that the limit on hedges applies to all workers.
+Times are not kept one by one: a percentile is the middle of a box whose edges are 4.7 % apart, so it is within 2.4 % of
+the measured time (for times below LEAST or above MOST, it is that edge). A percentile covers the last 55 to 60 seconds.
+Once there is a percentile, each worker computes it again at most every FRESH seconds.
 
 Law: as in `records`, a change under the lock takes effect by one store. A box is one word. A slice of boxes belongs to
-the 5 seconds whose number is stored with it; it is emptied before it gets another number, so a process that is killed
-in between leaves it empty, or outdated.
+the 5 seconds whose number is stored with it. The slice is emptied before it gets another number, so a process that is
+killed in between leaves it empty, or outdated.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class SharedHedges(Hedges):
 
     @exclusive
     def _sums(self, number: int) -> tuple[int, list[int]]:
-        """The number of all times measured so far and, for each box of the histogram, the number of times in it and in
-        lower boxes, over the window that ends with the slice `number`.
+        """The number of all times measured in the window that ends with the slice `number`; and for each box of the
+        histogram, the number of times in that window that fell into that box or a lower one.
         """
         words, first = self._memory.words, self._at + 1 + SLICES
         used = [

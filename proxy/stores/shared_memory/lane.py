@@ -1,14 +1,15 @@
-"""A lane that the workers of one machine share: a cooldown, limit or outage that one worker meets holds the calls of
-all, places are counted over all of them, and of an outage they send one probe at a time.
+"""A lane that the workers of one machine share. A cooldown, limit or outage that one worker meets holds the calls of
+all workers, the places of all workers are counted together, and in an outage one probe at a time is sent for all of
+them.
 
-The rules are those of `proxy.retry` alone; their numbers are read from memory before an operation and published after
-it, under the record's lock. A call waits in its own worker, in order of arrival there, or with apps by the turns of all
-workers (`lane_turns`); the first call of each worker checks every POLL seconds whether it may be sent. Each worker
-judges by its own attempts whether a limit or an outage begins; one that begins in one worker then applies to all. While
-there is no cooldown, limit or outage, an attempt that goes well takes no lock.
+The rules are those of `proxy.retry` alone. Their numbers are read from memory before an operation and published after
+it, under the record's lock. A call waits in its own worker: in order of arrival there or, if apps have names, in the
+order that all workers share (`lane_turns`). The first call of each worker checks every POLL seconds whether it may be
+sent. Each worker judges by its own attempts whether a limit or an outage begins; one that begins in one worker then
+applies to all. While there is no cooldown, limit or outage, an attempt that goes well takes no lock.
 
-Places of a worker that has died are counted for a while (`lane_places`). A probe is its worker's: when that process is
-gone, another probe is sent.
+Places of a worker that has died are counted for a while (`lane_places`). If the process whose attempt is the probe has
+ended, another probe is sent.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ def shared(position: int) -> Callable[[M], M]:
 
 
 class SharedLane(Lane):
-    """A lane in shared memory. `scope`: what the lanes of its scope have in common; `key`: a number that identifies the
-    lane among these.
+    """A lane in shared memory. `scope`: the state that all lanes of its scope have in common; `key`: a number that
+    identifies the lane among these.
     """
 
     is_shared = True
@@ -162,9 +163,10 @@ class SharedLane(Lane):
 
     @shared(2)
     def started_elsewhere(self, delay: float, status: int, now: float) -> None:
-        """Take a pushback that an answer with this status gave on another machine: hold calls until `delay` seconds
-        from `now`. The first worker that hears of it records it for all workers. After the cooldown, a worker of a
-        fleet sends no call until the fleet gives it a share of the places of the slow start.
+        """Start the cooldown for a pushback that came on another machine, in an answer with this status: hold calls
+        until `delay` seconds from `now`. The first worker that hears of the pushback records it for all workers. After
+        the cooldown, a worker of a fleet sends no call until the fleet gives it a share of the places of the slow
+        start.
         """
         if now + delay > self.until:
             self.start(delay, status, now, now)
@@ -185,8 +187,9 @@ class SharedLane(Lane):
 
     @shared(2)
     def _begin_limit(self, flying: int, given_up_until: float, now: float) -> None:
-        """Begin a limit, unless another worker has meanwhile shown that refusals are chance, which this one did not
-        know (`given_up_until`) when it found a limit needed.
+        """Begin a limit, unless a trial in another worker has meanwhile shown that attempts are refused by chance.
+        `flying`: the number of this worker's attempts under way; `given_up_until`: the time, as this worker knew it
+        when it found that a limit is needed, until which no limit begins after such a trial.
         """
         if self.limit.given_up_until <= max(given_up_until, now):
             super().begin_limit(flying, now)
@@ -246,7 +249,9 @@ class SharedLane(Lane):
             self.holds(now)
 
     def look(self) -> None:
-        """Bring this object up to date with what other workers have published, only to show it."""
+        """Bring this object up to date with what other workers have published, only to show its figures: nothing else
+        is done.
+        """
         self._version = NONE
         self.record.look(self)
 

@@ -1,8 +1,9 @@
 """The places of one lane that the workers of one machine share.
 
-Theory of places whose worker has died. A place in use is counted in the generation in which it was taken. There are
-three generations; a new one begins every half of a place's time, and replaces the oldest with everything that is still
-counted in it: the places of dead workers. A living worker returns its own places before that.
+Theory of places whose worker has died. Each place in use is counted in the generation in which it was taken. There are
+three generations. A new generation begins each time half of the longest use of a place has passed. It replaces the
+oldest generation, and the places still counted there are counted no more: they are those of dead workers, since a
+living worker returns its places before that.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ GENERATIONS, _BASE = 3, 65536
 
 
 class SharedLanePlaces(LanePlaces):
-    """The places of one lane that all workers use; `taken` is this worker's alone, and `before` is all workers'.
-
-    `mine`: the attempts of this worker, among those from before the limit.
+    """The places of one lane that all workers use. `taken`: the places that this worker has taken; `before`: the
+    attempts of all workers that began before the limit; `mine`: those of them that are this worker's.
     """
 
     __slots__ = ("_counts", "_opened", "_turn", "_turns", "mine")
@@ -58,8 +58,9 @@ class SharedLanePlaces(LanePlaces):
         self.mine = self.before
 
     def limit_came(self, flying: int) -> None:
-        """Count the attempts of this worker that were under way when a limit began that another process found, beside
-        those of other workers. `flying`: all of this worker that are under way.
+        """Count the attempts of this worker that were under way when another process found that a limit begins; those
+        of other workers are counted already or will be. `flying`: the number of all attempts of this worker that are
+        under way.
         """
         self.mine = max(0, flying - len(self.taken))
         self.before += self.mine
@@ -77,8 +78,8 @@ class SharedLanePlaces(LanePlaces):
         self._counts = [0] * GENERATIONS
 
     def begin_generations(self, half: float, now: float) -> None:
-        """Begin the generations of places that are due. Each replaces the oldest, whose places count no more. `half`:
-        half of the time that a place is in use at most, in seconds.
+        """Begin the generations of places that are due. Each replaces the oldest one, whose places are counted no more.
+        `half`: half of the longest time for which a place is in use, in seconds.
         """
         for _ in range(GENERATIONS):
             if now < self._opened + half:

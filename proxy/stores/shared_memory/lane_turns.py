@@ -1,12 +1,13 @@
 """The order of the calls that a lane holds in all workers of one machine: by priority and weight of their apps, as if
 all waited in one process.
 
-Law: this decides only the order. How many calls may go, and when, is the lane's business (`lane`).
+Law: only the order is decided here. The lane decides how many calls may be sent, and when (`lane`).
 
-Theory. Calls are held in a lane's queue, each in its own worker. Their apps' turns are those of lines that the workers
-share (`fair_lines`), which are made when the first call of an app is held. Every operation on the lane brings the lines
-up to date with the queue. The lines say whose turn it is; of the calls of that app that wait in this worker, the first
-in the queue goes, since a call that was the probe of an outage comes before others of its app.
+Theory. Each call is held in the lane's queue of its own worker. The turns of their apps are those of lines that the
+workers share (`fair_lines`); the lines are made when the first call of an app is held. Every operation on the lane
+brings the lines up to date with the queue. The lines say which app's turn it is, and in which worker. In that worker,
+the first of the app's calls in the queue is sent: a call that was the probe of an outage is in the queue before the
+other calls of its app.
 """
 
 from __future__ import annotations

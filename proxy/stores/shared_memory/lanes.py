@@ -1,7 +1,7 @@
-"""The lanes of one scope which the workers of one machine share, by their names.
+"""The lanes that the workers of one machine share, of one scope, found by their names.
 
-A lane that one worker makes is found by the others when a call of theirs asks for it: a worker looks its name up once
-for each lane that was made in the scope since the worker last did so.
+A lane that one worker makes is found by another when a call of that worker asks for it. A worker that has found no lane
+of some name does not look that name up again until another lane has been made in the scope.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def beat_while_waiting(beat: Callable[[], object]) -> None:
 class Mutex:
     """The mutex at this byte of a mapping: `with` takes and releases it.
 
-    `take` returns 0 if this process has the lock now; any other answer is to be given to `wait`. `free` releases it.
+    `take` returns 0 if this process has the lock now; any other number that it returns is the argument for `wait`.
+    `free` releases the lock.
     """
 
     __slots__ = ("_address", "free", "take")

@@ -245,9 +245,10 @@ class Table:
         return max(same, key=lambda at: words[at + GENERATION], default=None)
 
     def _choose(self, slots: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
-        """Choose the slot for a new record among `slots`: a free one, else that of a record of the same key (one of
-        `alike`) that two later definitions have replaced, else that of a record not used since this search
-        last met it, else any but that of `newest`, the newest of `alike` (None for none).
+        """Choose the slot for a new record among `slots`, in this order of preference: a free slot; the slot of a
+        record of the same key (one of `alike`) that two later definitions have replaced; the slot of a record that was
+        not used since this search last came upon it; any slot but that of `newest`, the newest record of `alike` (None
+        if there is none).
 
         A record that a process has open is passed over rather than waited for: that process may be waiting for the
         directory's lock, which is held here (`lane_turns`).
@@ -303,9 +304,9 @@ class Table:
 
 
 class Record:
-    """A record as one process uses it. Its state is `size` numbers, in the order of a bucket's `state`, which `restore`
-    gives back to a bucket. Between `open` and `close` no other process changes it: `load` gives a bucket the state,
-    `save` publishes the bucket's.
+    """A record as one process uses it. The record's state is `size` numbers, in the order of the numbers that the
+    `state` of a bucket (or other shared object) returns and its `restore` takes. Between `open` and `close` no other
+    process changes the record: `load` gives a bucket the state, `save` publishes the bucket's.
     """
 
     __slots__ = (
@@ -395,8 +396,8 @@ class Record:
 
     @property
     def version(self) -> tuple[int, int]:
-        """The version of the published state, as two numbers of which at least one differs after each change; they can
-        only be compared with those of another time. The record must be open.
+        """The version of the published state: two numbers, at least one of which differs after each change. Versions
+        can only be compared for equality. The record must be open.
         """
         return self._stamp, self.words[self._sequence]
 
@@ -438,8 +439,8 @@ class Rings(Record):
 
 
 class Number(Record):
-    """A record of one number, the `_level` of a bucket or other object. It is changed by one store in place, not by
-    packing as in other records, which would set the bytes to zero first.
+    """A record of one number, the `_level` of a bucket or other object. The number is changed in place by one store. It
+    is not packed into bytes as in other records, because packing would set the bytes to zero first.
     """
 
     __slots__ = ()
@@ -461,7 +462,7 @@ class Number(Record):
             self._attach()
 
     def raise_to(self, number: float) -> None:
-        """Raise the number to this one, if it is lower."""
+        """Set the number to `number`, unless it is that high already."""
         self.open()
         self.doubles[self.value] = max(number, self.doubles[self.value])
         self.close()
@@ -469,7 +470,8 @@ class Number(Record):
 
 class Pair(Number):
     """A record of two numbers, the `_level` and the `_at` of a quota that refills in quiet, which are changed in place.
-    Law: the time is written first. If the process is killed between the two, quiet begins later, and no token is lost.
+    Law: the time `_at` is written first. If the process is killed between the two writes, quiet begins later, and no
+    token is lost.
     """
 
     __slots__ = ()

@@ -69,8 +69,9 @@ class RingCount(SlidingCount):
         memory.words[at : at + WORDS] = memory.words[source : source + WORDS]
 
     def add(self, now: float) -> float:
-        """Count one event, now. Returns the instant at which it counts. Processes read their clocks before they have
-        the lock, so an event whose clock was read earlier than the newest one's counts at the newest one's instant.
+        """Count one event at the time `now`. Returns the instant at which the event counts. Processes read their clocks
+        before they have the lock, so `now` may be earlier than the instant of the newest event; then the event counts
+        at that instant.
         """
         header = self._load()
         header.total += 1

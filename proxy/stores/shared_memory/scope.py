@@ -55,7 +55,7 @@ class SharedScope:
         return self.record.peek(_MADE)
 
     def count_made(self) -> None:
-        """Note that a lane was made."""
+        """Count a lane that was made."""
         self.record.open()
         try:
             self.record.load(self)
@@ -66,8 +66,8 @@ class SharedScope:
 
     def note(self, key: float, busy: float, until: float, now: float) -> bool:
         """Note in shared memory that the lane with this key may hold calls until the time `busy`, and that its delay
-        ends at the time `until` (seconds, as `now`). The lane's record must be open. Returns False, with nothing noted,
-        if the memory has another record in the scope's place by now: then call `look_up`, and try again.
+        ends at the time `until` (seconds, as `now`). The lane's record must be open. Returns whether this was noted:
+        False if another record has taken the place of the scope's record in memory. Then call `look_up`, and try again.
         """
         record = self.record
         if not record.open_inside():

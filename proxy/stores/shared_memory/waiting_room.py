@@ -16,8 +16,8 @@ from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 
 class SharedWaitingRoom(WaitingRoom):
-    """The waiting room as one worker uses it; `row` is the worker's row of the memory, `capacity` the most calls that
-    may wait in all workers.
+    """The waiting room as one worker uses it. `row`: the worker's row of the memory; `capacity`: the most calls that
+    may wait in all workers together.
     """
 
     __slots__ = ("_memory", "_page", "_row")
@@ -29,10 +29,10 @@ class SharedWaitingRoom(WaitingRoom):
         self._page = memory.page(row)
 
     def enter(self, upstream: str, held: bool = False, guest: Guest | None = None) -> bool:
-        """Take a place for a waiting call, if the limits allow one more over all workers. Returns whether a place was
-        taken. `held`: a gate of the upstream holds the call, so the upstream's share is checked besides
-        `limits.waiting`; `guest`: this call's wait; if there is no room for it, a held call of this worker that has a
-        lower priority gives up its place.
+        """Take a place for a waiting call, if the limits allow one more call over all workers. Returns whether a place
+        was taken. `held`: a gate of the upstream holds the call, so the upstream's share is checked as well as
+        `limits.waiting`. `guest`: this call's wait. If there is no room for it, a held call of this worker with a lower
+        priority gives up its place to it.
         """
         key = digest("waiting", upstream) if held else 0
         memory = self._memory
@@ -76,8 +76,8 @@ class SharedWaitingRoom(WaitingRoom):
         return super().held_for(upstream) + self._elsewhere(digest("waiting", upstream))[1]
 
     def _elsewhere(self, key: int) -> tuple[int, int]:
-        """The number of calls that wait in other workers, and the number of the calls of the upstream with this key
-        (the hash of its name) that a gate holds there.
+        """Return the number of calls that wait in other workers, and the number of calls there that are held by a gate
+        of the upstream with this key (the hash of its name).
         """
         memory, words = self._memory, self._memory.words
         waiting = held = 0
@@ -111,9 +111,9 @@ def _pair_of(memory: Memory, page: int, key: int) -> int:
 
 
 def _sweep(memory: Memory, page: int, pair: int) -> None:
-    """Free the pair at the word `pair` of the page at the word `page`, whose count is 0, and such pairs right before
-    it, unless the next pair is in use: a search, which goes from pair to pair and ends at a free one, might then miss
-    later pairs.
+    """Free the pair at the word `pair` of the page at the word `page`, whose count is 0, and any pairs with the count 0
+    right before it. Do nothing if the next pair is in use: a search goes from pair to pair and ends at a free one, so
+    it would miss the later pairs.
     """
     words, table = memory.words, page + 1
     number = (pair - table) // 2
