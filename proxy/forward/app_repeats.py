@@ -53,10 +53,11 @@ class LastCalls(Protocol):
 
 
 class GivenUp:
-    """A call that the proxy gave up at time `at` (seconds): its client, its request, and the digest of its body.
-    `prefix`: its client's address up to the port; `connected`: when its connection was opened; `agent`: its User-Agent.
-    `is_usual`: so much time has passed that the app would call the URL again even without a failure, so that a call on
-    the same connection is no longer taken for a retry; `is_usual_elsewhere`: the same for calls on other connections.
+    """A call that the proxy gave up at time `at` (seconds), with its client and request, and the digest of its body.
+    `prefix`: the address of its client up to the port, with the colon; `connected`: the time at which its connection
+    was opened; `agent`: its User-Agent. `is_usual`: so much time has passed since then that the app would call the URL
+    again even without a failure, so that a call on the same connection is no longer taken for a retry;
+    `is_usual_elsewhere`: the same for calls on other connections.
     """
 
     __slots__ = (
@@ -77,7 +78,7 @@ class GivenUp:
         self.prefix = f"{host}:"
 
     def ended(self, record: CallRecord, agent: str | None, digest: bytes, connected: float) -> None:
-        """Take the last call with this object's key that the proxy gave up."""
+        """Take the latest call with this object's key that the proxy gave up, in place of the one before."""
         self.client = record.client
         self.at = record.ended
         self.agent = agent
@@ -86,8 +87,8 @@ class GivenUp:
         self.is_usual = self.is_usual_elsewhere = False
 
     def is_by(self, client: str, method: str, authority: str) -> bool:
-        """Whether a new call, already known to have the same path, has this client (`host:port`; the port may differ),
-        method and authority too.
+        """Whether a new call, already known to have this call's path, also has its client (`host:port`; the port may
+        differ), method and authority.
         """
         if method != self.method or authority != self.authority:
             return False
@@ -100,9 +101,10 @@ class AppRepeats:
     """The calls that the proxy gave up recently: `given_up` has them by client, method, authority and path. `last`: the
     source of the last calls, which show how often an app calls a URL when nothing fails.
 
-    For some seconds after a call was given up, every call is looked up here. Most calls can be told by their path: no
-    call with that path was given up, or the latest one that was is by the same client. So the calls are kept by path
-    too, and a key of client, method, authority and path is built only for the others.
+    For some seconds after a call was given up, every call is looked up here. For most calls a search by path is enough:
+    no call with that path was given up, or the latest one that was given up has the same client, method and authority
+    too. So the calls are kept by path as well, and the key of client, method, authority and path is built only for the
+    remaining calls.
     """
 
     __slots__ = ("_counts", "_last", "_latest", "_until", "_usual", "_usual_at", "given_up")

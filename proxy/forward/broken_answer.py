@@ -18,9 +18,9 @@ from proxy.retry.resumption import would_resume
 
 
 class BrokenAnswer:
-    """An answer that broke while it was delivered: how the call goes on with the rest of the answer, or ends. The
-    exchange makes this object for one event, from the plan, sender, delivery and `Call` of the call, and drops it
-    afterwards.
+    """An answer that broke while it was delivered. This object decides whether the call goes on with the rest of the
+    answer, or ends. The exchange makes the object for one event, from the plan, sender, delivery and `Call` of the
+    call, and drops it afterwards.
     """
 
     __slots__ = ("_call", "_delivery", "_plan", "_sender")
@@ -32,8 +32,8 @@ class BrokenAnswer:
         self._call = call
 
     def go_on(self, attempt: Attempt, fault: Fault, moved: float, now: float) -> Actions | None:
-        """Ask for the rest of the answer, which this attempt broke off with `fault`. `moved`: when bytes last moved
-        (seconds). Returns the call's actions; None if nothing was done, since the answer can't be resumed.
+        """Ask for the rest of the answer, which broke in this attempt with `fault`. `moved`: the time at which bytes
+        last moved (seconds). Returns the call's actions; None, with nothing done, if the answer can't be resumed.
         """
         delivery, policy, call = self._delivery, self._plan.policy, self._call
         observer, sender = delivery.context.observer, self._sender

@@ -20,9 +20,11 @@ _MOST_AGENTS = 256
 
 def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> CallRecord:
     """Return the record of a call that is over, with the fields that describe its request and the answer that the app
-    got (`delivery`). Its fields about attempts are those of a call whose only attempt was sent at once and succeeded;
-    for any other call the caller of this function sets them. The caller also sets the size of the request's body, and
-    the endpoint and the protocol of the last attempt. `started`, `ended`: seconds.
+    got (`delivery`). `started`, `ended`: seconds.
+
+    The fields about attempts are those of a call whose only attempt was sent at once and succeeded; for any other call,
+    the code that calls this function sets them. That code also sets the size of the request's body, and the endpoint
+    and the protocol of the last attempt.
     """
     request = plan.request
     record = CallRecord.__new__(CallRecord)  # past its own constructor, which takes twice as long
@@ -46,7 +48,7 @@ def report_of(plan: Plan, delivery: Delivery, started: float, ended: float) -> C
 def report_of_decided(
     plan: Plan, delivery: Delivery, call: CallState, outcome: Outcome, started: float, ended: float
 ) -> CallRecord:
-    """Return the record of a call that is over and had a `Call` to decide about it, whose state is `call`; the caller
+    """Return the record of a call that is over and whose `Call` has the state `call`. The code that calls this function
     sets the size of the request's body, and the field that names the endpoint of the last attempt. `started`, `ended`:
     seconds.
     """
@@ -82,8 +84,8 @@ def look_for_repeat(
 
 
 def _agent(user_agent: bytes) -> str:
-    """Return the product that the value of a User-Agent names first, with its version; "" if it names none (RFC 9110,
-    10.1.5).
+    """Return the product that the value of a User-Agent names first, with its version (RFC 9110, 10.1.5); "" if the
+    value names no product.
     """
     if not user_agent:
         return ""

@@ -1,5 +1,6 @@
-"""When a call and its attempts are out of time by the `timeouts` of its policy: `attempt`, `first_byte`, `idle` and the
-others, but not the deadline, which the `Call` itself knows."""
+"""The times at which a call and its attempts run out of time by the `timeouts` of the call's policy: `attempt`,
+`first_byte`, `idle` and the others. The deadline is not among them: the `Call` itself knows it.
+"""
 
 from __future__ import annotations
 
@@ -80,8 +81,8 @@ class CallTimeouts:
         return min(due, stalls_at if stalls_at > now else now + self._stall)
 
     def standing_still(self) -> tuple[Attempt, Fault] | None:
-        """Return the attempt that is at fault if no byte has moved for longer than the idle timeout, and its fault;
-        None if the app is at fault.
+        """Return the attempt at fault and its fault, if no byte has moved for longer than the idle timeout; None if the
+        app is at fault.
         """
         blocked = [each for each in self._flights.values() if each.stream is not None and each.stream.blocked]
         for attempt in self._flowing or blocked:
@@ -89,8 +90,8 @@ class CallTimeouts:
         return None
 
     def _stalls(self, attempt: Attempt, now: float) -> bool:
-        """Whether the delivered answer has been silent for longer than `resume.stall`, though the app takes bytes, and
-        could be resumed by a request for the rest.
+        """Whether the delivered answer of this attempt could be resumed by a request for the rest, and has been silent
+        for longer than `resume.stall` although the app takes bytes.
         """
         if self._stall is None or attempt.state is not DELIVERING or attempt.stream is None:
             return False
@@ -116,15 +117,15 @@ class CallTimeouts:
     @property
     def _has_outgrown(self) -> bool:
         """Whether the request's body outgrew its buffer, so that only the idle timeout limits the wait for the answer's
-        head. False for attempts that all read the body as it comes, and need no buffer: the timeouts `attempt` and
-        `total` bound them as usual.
+        head. False if all attempts under way read the body as it comes and need no buffer: the timeouts `attempt` and
+        `total` limit them as usual.
         """
         return self._upload is not None and self._upload.replay.lost and self._call.so_far.committed
 
     @property
     def _flowing(self) -> list[Attempt]:
-        """The attempts that only the idle timeout ends: their answers are being delivered, or wait for the beginning of
-        their body, or are awaited for a request whose body outgrew its buffer.
+        """The attempts that only the idle timeout ends. The answer of such an attempt is being delivered, or waits for
+        the beginning of its body, or is awaited for a request whose body outgrew its buffer.
         """
         outgrown = self._has_outgrown
         flights = self._flights.values()

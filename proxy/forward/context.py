@@ -16,9 +16,9 @@ from proxy.transport.replay_buffer import ReplayStore
 
 class Context:
     """The objects that the exchanges of one worker share. `via`: the name in the Via lines that the proxy adds.
-    `generation`: the number of configurations loaded so far. `draining`: connections are closed after their answers,
-    and `refusing`: new calls are refused, both because the process ends. `router`: that of the configuration in force,
-    set by the acceptor.
+    `generation`: the number of configurations loaded so far. `router`: the router of the configuration in force, set by
+    the acceptor. `draining`: the process ends, so connections are closed after their answers; `refusing`: the process
+    ends, and new calls are refused.
     """
 
     __slots__ = (

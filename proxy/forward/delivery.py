@@ -90,8 +90,8 @@ class Delivery:
     def inform(
         self, attempt: Attempt, head: ResponseHead, plan: Plan, journey: Journey | None, *, resent: bool
     ) -> None:
-        """Forward an interim answer (1xx) of this attempt. `resent`: whether the proxy has repeated the request by
-        itself; `journey`: None for a call that can't fall back.
+        """Forward an interim answer (1xx) of this attempt. `journey`: the call's course over several upstreams, None
+        for a call that can't fall back; `resent`: whether the proxy has repeated the request by itself.
         """
         self.app.inform(head, via_line(self._via(attempt, plan, journey), head.version), resent=resent)
 
@@ -136,8 +136,8 @@ class Delivery:
             attempt.stream.pause()
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int) -> None:
-        """Forward more of an answer's body, in chunks as they came. `size`: the bytes in them without the framing.
-        `owed`: the bytes that are missing of the last chunk, 0 if it is whole.
+        """Forward more of an answer's body, in chunks as they came. `size`: the bytes of data in them, without the
+        chunks' framing; `owed`: the bytes of the last chunk that are still missing, 0 if that chunk is whole.
         """
         direct = self.direct
         if direct is None or direct.chunks is None:  # the app has left
@@ -150,8 +150,8 @@ class Delivery:
             attempt.stream.pause()
 
     def end_unfinished(self, attempt: Attempt, policy: Policy) -> None:
-        """End an answer whose stream of events ended cleanly without its last event, as the policy says: as it came, or
-        broken off, or with the provider's own event for an error of its server.
+        """End a stream of events that ended cleanly without its last event, as the policy says: end the answer as it
+        came, break it off, or add the event by which the provider itself reports an error of its server.
         """
         self.detail = UNFINISHED.detail
         self.context.observer.stream_unfinished(policy)
@@ -191,8 +191,7 @@ class Delivery:
 
     def _via(self, attempt: Attempt, plan: Plan, journey: Journey | None) -> str:
         """Return the proxy's name for the Via line of an attempt's answer; "" if the policy of the upstream that
-        answered adds no Via. `journey`: the call's way through several upstreams, None if it stayed at the one of
-        `plan`.
+        answered adds no Via. `journey`: the call's course over several upstreams, None for a call that can't fall back.
         """
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
@@ -244,8 +243,9 @@ class Delivery:
         return gave_up(plan.policy, outcome, call.attempts, no_place=call.found_no_place)
 
     def give_up(self, attempt: Attempt, plan: Plan, call: CallState, journey: Journey | None, outcome: Outcome) -> None:
-        """Answer a gRPC call that is given up: not with the HTTP error of this attempt, but with the grpc-status that
-        the HTTP status maps to. `journey`: None for a call that can't fall back.
+        """Answer a gRPC call that is given up. In place of the HTTP error of this attempt, the app gets the grpc-status
+        that the HTTP status maps to. `journey`: the call's course over several upstreams, None for a call that can't
+        fall back.
         """
         head, via = attempt.head, self._via(attempt, plan, journey)
         self.status = 200
@@ -269,8 +269,8 @@ class Delivery:
 
 def error_event(watch: StreamWatch | UsageReader | None, head: ResponseHead) -> bytes:
     """Return the event by which the provider itself reports an error of its server in a stream of events, so that the
-    SDK reports one; b"" if it can't be written after what has gone to the app: the answer has a length or a coding, or
-    broke within an event. `watch`: the reader of the answer.
+    app's SDK reports an error. Return b"" if the event can't follow the bytes that the app has got: the answer has a
+    length or a coding, or broke within an event. `watch`: the reader of the answer; `head`: the answer's head.
     """
     reads = watch.watch if isinstance(watch, UsageReader) else watch
     if reads is None or reads.ends is None or not reads.is_between_events:

@@ -1,8 +1,8 @@
 """Edits: the changes of header fields that a policy asks for, made once for each policy.
 
-They serve calls whose first attempt may be sent before anything is decided (`Plan.plain`), and the retries of such
-calls: all such calls of a policy get the same changes, whatever their own fields. `proxy.forward.headers` computes
-them.
+Edits are for calls whose first attempt may be sent before anything is decided (`Plan.plain`), and for the retries of
+such calls: all such calls of a policy get the same changes, whatever their own fields. `proxy.forward.headers` computes
+the changes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ANY = Request("GET", "", "/")
 
 class Edits:
     """The field lines that a policy adds to a request and to an answer, and the names of the fields that it removes
-    first. The lines include the count of attempts; Via, which depends on the message's protocol, is added elsewhere.
-    `cuts_answers`: whether any field is removed from answers.
+    first. The lines include the count of attempts. They do not include Via, which depends on the message's protocol
+    (`proxy.forward.headers.via_line`). `cuts_answers`: whether any field is removed from answers.
     """
 
     __slots__ = (
@@ -56,8 +56,8 @@ class Edits:
         return lines
 
     def from_request(self, head: RequestHead) -> frozenset[bytes]:
-        """The lower-case names of the fields to remove from a request with this head, beside those that are never
-        forwarded; some of them may not be in it.
+        """The lower-case names of the fields to remove from a request with this head, in addition to the fields that
+        are never forwarded. The request need not have all of them.
         """
         # Compiled code leaves the lines out as it copies such a head: a search for them before would be a second one.
         if self._is_short and head.scanned:
@@ -65,8 +65,8 @@ class Edits:
         return _found(self._from_requests, head)
 
     def from_answer(self, head: FieldBlock) -> frozenset[bytes]:
-        """The lower-case names of the fields to remove from an answer with this head, beside those that are never
-        forwarded.
+        """The lower-case names of the fields to remove from an answer with this head, in addition to the fields that
+        are never forwarded.
         """
         return _found(self._from_answers, head)
 
@@ -84,8 +84,8 @@ def edits_of(policy: Policy) -> Edits | None:
 
 
 def _marks(names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """Make a pair for each of these lower-case field names, to find out fast whether a head has the field: the bytes
-    with which a line of that field begins, for a search in the lower-cased head, and the name.
+    """Make a pair for each of these lower-case field names: the bytes with which a line of that field begins, and the
+    name. A search for these bytes in the lower-cased head shows fast whether the head has the field.
     """
     return [(needle(name.decode("latin-1")), name) for name in sorted(names)]
 

@@ -1,8 +1,9 @@
 """The proxy's own answers in the words of the client that reads them: a provider's SDK, an AWS SDK that reads XML, git.
 
-A dialect pack says how its provider words an error (`errors`), so that the provider's SDK shows our reason as it shows
-the provider's own. The members of problem+json stay beside it. Two kinds of client read no JSON: AWS SDKs of services
-whose answers are XML get XML, and git, which shows only text/plain (http.c, show_http_message), gets one line of text.
+A dialect pack is a file that describes a provider. It says how the provider words an error (`errors`), so that the
+provider's SDK shows our reason as it shows the provider's own. The members of problem+json are sent as well. Two kinds
+of client read no JSON: AWS SDKs of services whose answers are XML get XML, and git, which shows only text/plain
+(http.c, show_http_message), gets one line of text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class Worded:
-    """An error of the proxy's own as its client reads it: the media type of the body, the body, and more fields."""
+    """An error of the proxy's own as its client reads it: the media type of the body, the body, and further header
+    fields.
+    """
 
     __slots__ = ("body", "fields", "media")
 
@@ -40,14 +43,16 @@ def as_text(request: Request, message: str) -> Worded | None:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as XML has it between tags. (`xml.sax.saxutils.escape` does this; with it come 0.6 MiB.)"""
+    """Return a text as it is written between tags of XML. (`xml.sax.saxutils.escape` does the same, but importing it
+    takes 0.6 MiB of memory.)
+    """
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def as_xml(words: ErrorWords, request: Request, members: dict[str, Any], values: dict[str, Any]) -> Worded | None:
-    """Return an error as XML for a client that signed its request for a service whose answers are XML, or that is an
-    AWS SDK with a form that needs no signature (STS); None for every other client. `members`: those of problem+json;
-    `values`: what the words' templates may use.
+    """Return an error as XML; None for a client that does not read XML. Clients read XML if they signed their request
+    for an AWS service whose answers are XML, or if they are an AWS SDK that sends a form without a signature (STS).
+    `members`: those of problem+json; `values`: what the words' templates may use.
     """
     if not words.xml:
         return None

@@ -1,10 +1,10 @@
-"""The exchange of an app: a call from its request's head to the last byte of its answer, as the app's stream and the
-attempts report it.
+"""The exchange of an app's call: the object that drives the call from its request's head to the last byte of its
+answer, by what the app's stream and the attempts report.
 
-Nearly every call takes one course: nothing holds it, the pool has an idle connection, the answer is a success. Then
-there is nothing to decide, and no `Call` is made: the exchange sends the request, forwards the answer, and its app
-connection keeps it for the next request. Any other event is passed to the `Call`, which is then made
-(`CallDriver.decider`) as if it had existed from the start.
+Nearly every call takes the same course: nothing holds it, the pool has an idle connection, the answer is a success.
+Then there is nothing to decide, and no `Call` is made: the exchange sends the request and forwards the answer, and its
+app connection keeps the exchange for the next request. At any other event a `Call` is made (`CallDriver.decider`), as
+if it had existed from the start, and the event is passed to it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _NO_BODY = Answer(
 class Exchange(CallDriver):
     """A call of an app, from its request's head to the last byte of its answer.
 
-    The app connection reports the request to it, and the watch, the timer of all calls, has it check its timeouts
-    (`proxy.forward.timers.Timed`).
+    The app connection reports the request to the exchange. The watch, which is the timer of all calls, has the exchange
+    check its timeouts (`proxy.forward.timers.Timed`).
     """
 
     __slots__ = ()
@@ -304,8 +304,8 @@ class Exchange(CallDriver):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _succeed(self, now: float, looked: bool = False) -> None:
-        """End a call for which nothing had to be decided: report it, give the app's stream back. `looked`: whether its
-        success was judged by the answer's body too.
+        """End a call for which nothing had to be decided: report it, and give the app's stream back. `looked`: whether
+        the answer's body too, and not only its head, was judged to be a success.
         """
         watch, delivery = self.context.watch, self.delivery
         self.over = True
@@ -354,8 +354,8 @@ class Exchange(CallDriver):
             self.delivery.app.done()
 
     def attend(self, now: float) -> float:
-        """Handle deadlines and timeouts; return when the next one is due. A defect ends the call, and never hangs
-        it.
+        """Handle the deadlines and timeouts that have ended by `now`. Returns the time at which the next one is due. A
+        defect in here ends the call, so that the call never hangs.
         """
         try:
             call = self.decider()
@@ -386,8 +386,8 @@ def _timeouts_of(exchange: Exchange) -> CallTimeouts:
 
 
 def _send_dialled(exchange: Exchange, attempt: Attempt, stream: UpstreamStream, now: float) -> None:
-    """Send the request on `stream`, which was opened for it, of a call that began without a `Call`. It may have one
-    now.
+    """Send the request of a call that began without a `Call` on `stream`, which was opened for it. The call may have
+    got a `Call` meanwhile.
     """
     if exchange.decided:  # a timeout was checked meanwhile
         exchange.sender.send(attempt, stream, now)

@@ -1,9 +1,9 @@
 """A call that goes on at other upstreams: what is sent there, and what comes back.
 
-`proxy.retry.fallback` decides whether it goes on. Here the request is built for the next upstream from the request as
-it came: its head without what belongs to the first upstream only, its body with members set if the entry says so. The
-exchange drives both upstreams' calls, one after the other, and asks its `Journey` for what differs: which body is sent,
-which upstream an attempt went to.
+`proxy.retry.fallback` decides whether a call goes on. Here the request for the next upstream is built from the request
+as the app sent it: its head without the fields that are for the first upstream only, and its body with members set if
+the fallback entry says so. The exchange drives the calls to the upstreams one after the other, and asks its `Journey`
+for what differs: which body is sent, and to which upstream an attempt went.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Journey:
         self.ahead = self._leg(entry, upload)
 
     def why_not(self, upload: Upload | None, entry: Fallback) -> str:
-        """Prepare the request, whose body is `upload`, for the upstream of this fallback entry; return "" if that
-        succeeds, else why the call can't go on there.
+        """Prepare the request, whose body is `upload`, for the upstream of this fallback entry. Returns "" if that
+        succeeds, else the reason why the call can't go on there.
         """
         try:
             self.prepare(entry, upload)
@@ -186,8 +186,8 @@ class Journey:
         return upload.replay if self.leg is None or self.leg.body is None else self.leg.body
 
     def trailers_came(self, upload: Upload) -> None:
-        """Prepare the trailers of the request's body, which is whole, for the present upstream: leave out those that it
-        must not get.
+        """Prepare the trailers of the request's body, which is whole, for the present upstream: leave out the trailers
+        that this upstream must not get.
         """
         if not self._has_trailers:
             self._has_trailers, self._trailers = True, upload.replay.trailers
@@ -204,8 +204,8 @@ class Journey:
         return self.policies[place - 1] if place else self.first.policy
 
     def dropped(self, attempt: int) -> frozenset[bytes]:
-        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded: those of
-        cookies if another upstream answers than the one that the app asked, else none.
+        """Return the lower-case names of the fields to leave out when this attempt's answer is forwarded. If the
+        upstream that answers is not the one that the app called, these are the fields of cookies; else there are none.
         """
         return _COOKIES if self.since and attempt > self.since[0] else _NO_NAMES
 

@@ -174,8 +174,8 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
 
 
 def _retries_forbidden(policy: Policy, fields: Fields | None, grpc: bool) -> tuple[tuple[str, str], ...]:
-    """Return the fields, with their values, by which the app's SDK learns that the proxy has retried already, so that
-    it doesn't. `fields`: the answer's own, None if the answer is the proxy's; `grpc`: the call is a gRPC call.
+    """Return the fields, with their values, that tell the app's SDK not to retry, since the proxy has retried already.
+    `fields`: the answer's own fields, None if the answer is the proxy's; `grpc`: whether the call is a gRPC call.
     """
     if not grpc:
         forbidden = _FORBIDDEN if not policy.classify.stop_fields else _forbidden(policy.classify.stop_fields)
@@ -188,7 +188,9 @@ def _retries_forbidden(policy: Policy, fields: Fields | None, grpc: bool) -> tup
 
 @lru_cache(maxsize=64)
 def _forbidden(stop_fields: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return the fields by which SDKs that read no gRPC learn not to retry. `stop_fields`: those of the dialects."""
+    """Return the fields that tell SDKs not to retry a call that is no gRPC call. `stop_fields`: the fields that the
+    dialects add.
+    """
     return (*_FORBIDDEN, *[(name, "false") for name in stop_fields])
 
 
@@ -236,10 +238,10 @@ def refusal_fields(outcome: Outcome, error: str, detail: str) -> Changes:
 
 
 def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = False) -> bool:
-    """Whether a call with this outcome was given up, which means that the proxy has retried as often as it may; the
-    fields of its answer then ask the app not to retry on top. One attempt under a policy that allows only one is not
-    giving up; one at each of several upstreams is. `no_place`: the call ended because too many attempts were under way,
-    the only overload that counts as giving up.
+    """Whether a call with this outcome was given up, which means that the proxy has retried as often as it may. The
+    fields of its answer then ask the app not to retry as well. A call with one attempt, under a policy that allows only
+    one, was not given up; a call with one attempt at each of several upstreams was. `no_place`: the call ended because
+    too many attempts were under way, the only overload that counts as giving up.
     """
     if outcome is _SUCCESS:
         return False
@@ -294,8 +296,8 @@ def _details(call: CallState, head: ResponseHead) -> str:
 
 
 def _ended(upstream: str, attempt: int, end: str | int) -> str:
-    """Return how an attempt ended (`end`: its status, or a word) as `details=` has it: `attempt 2: 503`, or `llm
-    attempt 2: 503` with its upstream's name if the call went over several upstreams.
+    """Return how an attempt ended (`end`: its status, or a word) in the form for `details=`: `attempt 2: 503`. If the
+    call went over several upstreams, the name of the attempt's upstream comes first: `llm attempt 2: 503`.
     """
     if upstream:
         return f"{upstream} attempt {attempt}: {end}"
@@ -421,7 +423,9 @@ def request_lines(name: str, version: str, count: int, via: bool) -> bytes:
 
 
 class LatestFailure:
-    """The `changes` that `_failure_changes` made last, and its arguments: mostly it is asked for them again."""
+    """The result of the latest call of `_failure_changes`, and its arguments. Most often the same arguments are asked
+    for again.
+    """
 
     __slots__ = ("attempts", "changes", "detail", "forbidden", "name", "outcome", "status", "version")
 
@@ -442,8 +446,9 @@ class LatestFailure:
         detail: str,
         forbidden: tuple[tuple[str, str], ...],
     ) -> tuple[frozenset[bytes], bytes]:
-        """Return the changes of these arguments, and keep them. Names are compared by identity: an equal one that is
-        not the same only costs a search.
+        """Return the changes for these arguments, as `_failure_changes` makes them, and keep them. `name`, `version`
+        and `forbidden` are compared by identity, which is fast: if one of them is equal but not the same object, the
+        changes are only looked up again.
         """
         if not (
             self.detail == detail

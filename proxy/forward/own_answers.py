@@ -1,7 +1,8 @@
 """The proxy's own answers: problem+json (RFC 9457), or a trailers-only answer for a gRPC call.
 
-One renderer makes all of them. Their texts are safe to show: no secrets, and nothing of the request except the name of
-the upstream and the endpoint that was asked. `proxy.forward.error_words` says the same in the words of the client.
+One renderer makes all of them. Their texts are safe to show: they have no secrets, and nothing of the request except
+the name of the upstream and the endpoint that was asked. `proxy.forward.error_words` puts them into the words of the
+client.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _GRPC = {400: 13, 403: 7, 404: 12, 413: 8, 421: 14, 429: 8, 431: 8, 501: 12, 502
 
 @dataclass(slots=True)
 class OwnAnswer:
-    """An answer of the proxy's own. `retry_after`: seconds for a Retry-After field, which only a 429 or 503 gets;
+    """An answer of the proxy's own. `retry_after`: the seconds for a Retry-After field, which only a 429 or 503 gets;
     `grpc_status`: the status for a gRPC call, if it is not the one that `status` maps to; `changes`: further fields.
-    `request`: the request that is answered, and `policy` its policy, which decide the format of the error (see
-    `proxy.forward.error_words`); None: problem+json.
+    `request`: the request that is answered, and `policy`: its policy. Both decide the format of the error
+    (`proxy.forward.error_words`); if either is None, the format is problem+json.
     """
 
     status: int
@@ -185,7 +186,9 @@ def _text(lines: list[tuple[str, str]]) -> bytes:
 
 
 def percent_encoded(text: str) -> str:
-    """Return a grpc-message: visible ASCII but "%" as it is, all else percent-encoded (gRPC over HTTP/2, Responses)."""
+    """Return a text as a grpc-message: every visible ASCII character but "%" as it is, every other byte percent-encoded
+    (gRPC over HTTP/2, Responses).
+    """
     return "".join(
         chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in text.encode("utf-8")
     )

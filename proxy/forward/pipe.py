@@ -25,7 +25,7 @@ class Pipe:
         return self._app_ended and self._upstream_ended
 
     def write(self, data: bytes) -> None:
-        """Send the app's bytes to the upstream; the app is read from while the upstream keeps up."""
+        """Send the app's bytes to the upstream. If the upstream does not keep up, reading from the app pauses."""
         self.bytes_in += len(data)
         self._stream.write(data)
         if self._stream.blocked:

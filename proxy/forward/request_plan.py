@@ -53,7 +53,9 @@ def destination_of(
 
 
 class Naming:
-    """The fields of a request that name its app, and their values: a request with the same ones has the same app."""
+    """The fields of a request that name its app, with their values. Another request in which these fields have the same
+    values comes from the same app.
+    """
 
     __slots__ = ("fields",)
 
@@ -72,7 +74,9 @@ class Naming:
 
 
 class LatestRequest:
-    """The lines that `request_lines` was asked for last, and its arguments: mostly it is asked for the same again."""
+    """The result of the latest call of `request_lines`, and its arguments. Most often the same arguments are asked for
+    again.
+    """
 
     __slots__ = ("count", "lines", "name", "version", "via")
 
@@ -189,11 +193,11 @@ class Plan:
 
     def follow(self, head: RequestHead, router: Router) -> bool:
         """Use this plan for another request of the same connection, which has this head, if all that was decided for
-        its present request holds for the other one too; return whether it does.
+        the present request holds for the other one too. Returns whether it does; if it does not, the caller makes a new
+        plan.
 
-        All of it holds if method, form, authority and every field that decides anything are the same, and the path
-        leads to the same policy: most apps ask one upstream for one thing after the other. If it does not hold, the
-        caller makes a new plan.
+        Everything holds if method, form, authority and every field that a decision depends on are the same, and the
+        path leads to the same policy. That is the usual case: most apps ask one upstream for one thing after the other.
         """
         old, upstream, rest, whole = self.head, self.upstream, self.rest, head.path
         if (
@@ -239,8 +243,8 @@ class Plan:
         return True
 
     def _turn_to(self, policy: Policy, head: RequestHead) -> bool:
-        """Use this plan for another route of its upstream, whose policy is `policy`, if the two policies have the same
-        endpoints and no fallback; return whether they do. `head`: the request's.
+        """Use this plan for another route of its upstream, whose policy is `policy`, if the plan's policy and that one
+        have the same endpoints and no fallback. Returns whether they do. `head`: the request's.
         """
         old = self.policy
         if policy.target is not old.target or policy.fallback or old.fallback:
@@ -443,10 +447,10 @@ def _steers_alike(head: RequestHead, old: RequestHead) -> bool:
 
 
 def course_of(policy: Policy) -> tuple[bool, float, bool]:
-    """Return what a plan needs of a policy: whether an answer with a status below 400 may be a failure under it, by its
-    fields, its body, or a late first byte; the seconds from the sending of a call until its first timeout can end or
-    its first hedge is due, unless the request names a time; and whether it has `edits`. Made when first needed, and
-    kept with the policy.
+    """Return three things that a plan needs to know of a policy: whether an answer with a status below 400 may be a
+    failure, because of its fields, its body, or a late first byte; the seconds from the sending of a call until its
+    first timeout can end or its first hedge is due, unless the request names a time; and whether the policy has
+    `edits`. They are computed when first needed, and kept with the policy.
     """
     course = policy.course
     if course is None:

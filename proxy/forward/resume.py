@@ -1,9 +1,10 @@
-"""Resuming an answer that broke: which answers can be resumed, which bytes are asked for, and what is accepted as them.
+"""Resuming an answer that broke: which answers can be resumed, which bytes are asked for, and which answers are
+accepted as the rest.
 
-Contract, section 15, "Resume"; RFC 9110, sections 13.1.5, 14.2 and 14.4. Only a strong validator shows that the rest is
-of the same bytes. So an answer without a strong ETag, or without a length, is not resumed but broken off. SigV4 covers
-only the fields that SignedHeaders names (AWS, "Create a signed AWS API request"), so a Range can be added to a request
-whose signature leaves Range out.
+Contract, section 15, "Resume"; RFC 9110, sections 13.1.5, 14.2 and 14.4. Only a strong validator shows that the rest
+belongs to the same bytes. So an answer without a strong ETag, or without a length, is not resumed but broken off. A
+SigV4 signature covers only the fields that SignedHeaders names (AWS, "Create a signed AWS API request"), so a Range can
+be added to a request whose signature leaves Range out.
 
 Law: the app gets the bytes of the answer that began, each once and in order, or its answer is broken off.
 """
@@ -141,8 +142,8 @@ def resumer_of(plan: Plan, attempt: Attempt, wall: float) -> Resumer | None:
 
 
 def _range_of(head: ResponseHead) -> tuple[int, int, int] | None:
-    """Return the first byte of a 206's only range, the byte after its last one, and the whole length; None if its
-    Content-Range does not say them.
+    """Return the first byte of the only range of a 206, the byte after its last one, and the length of the whole
+    resource; None if the answer's Content-Range does not give these three.
     """
     said = head.get_all("content-range")
     match = _RANGE(said[0].encode("latin-1")) if len(said) == 1 else None
@@ -153,8 +154,9 @@ def _range_of(head: ResponseHead) -> tuple[int, int, int] | None:
 
 
 def may_add(request: Request, wall: float) -> bool:
-    """Whether Range and If-Range may be added to a request, and its own conditions left out. A signature forbids that
-    if it covers these fields, or if it is so old that the upstream would refuse it. `wall`: seconds since the epoch.
+    """Whether Range and If-Range may be added to a request, and the request's own conditions left out. They may not if
+    a signature covers these fields, or if the signature is so old that the upstream would refuse it. `wall`: seconds
+    since the epoch.
     """
     fields = request.fields
     values = fields.get_all("authorization")

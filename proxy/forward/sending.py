@@ -36,8 +36,9 @@ Send: TypeAlias = Callable[[Attempt, UpstreamStream, float], None]
 
 
 class AttemptDial(DirectDial):
-    """The opening of a stream for an attempt, which `send` sends on it; its owner learns if no stream can be opened. If
-    the attempt is dropped meanwhile, it learns nothing: the owner may be at another call by then.
+    """The opening of a stream for an attempt, after which `send` sends the attempt on the stream. The attempt's owner
+    is told if no stream can be opened. If the attempt is dropped meanwhile, the owner is told nothing, because it may
+    be at another call by then.
     """
 
     __slots__ = ("_attempt", "_send")
@@ -48,7 +49,7 @@ class AttemptDial(DirectDial):
         self._send = send
 
     async def wait(self, opening: Callable[[], Awaitable[UpstreamStream]]) -> None:
-        """Open a stream by `opening`, in a task: where `begin` has returned False."""
+        """Open a stream by `opening`, in a task. This is for the case that `begin` has returned False."""
         try:
             stream = await opening()
         except Exception as error:
@@ -119,8 +120,9 @@ class Sender:
         self._avoided = ()
 
     def launch(self, owner: AttemptOwner, action: Launch, now: float) -> Attempt:
-        """Send an attempt: now if there is an idle connection, so that it has no `task`, else as soon as one is open,
-        when `owner`, which gets the attempt's events, is told (`begun`).
+        """Send an attempt, and return it. If there is an idle connection, the attempt is sent now and has no `task`;
+        else it is sent as soon as a connection is open, and then `owner` is told (`begun`). `owner` gets the attempt's
+        events.
         """
         number, endpoint = action.attempt, action.endpoint
         destination, flights = self.plan.destination, owner.flights
@@ -224,8 +226,8 @@ class Sender:
             attempt.pump()
 
     def own_fields(self, attempt: Attempt) -> tuple[frozenset[bytes], bytes]:
-        """Return the lower-case names of the fields to leave out of an attempt's head, and the lines to add to it,
-        beside what its policy changes.
+        """Return the lower-case names of the fields to leave out of an attempt's head, and the lines to add to it, in
+        addition to what the policy changes.
         """
         return _NO_NAMES, b""
 
@@ -270,8 +272,8 @@ class Sender:
         return plan.request_for(attempt.origin, attempt.number, via, elapsed=elapsed, key=self._key, drop=drop, add=add)
 
     def _was_held(self, attempt: Attempt) -> bool:
-        """Whether this attempt is sent later than the call's beginning for another reason than that its connection had
-        to be opened, so that less is left of the app's deadline.
+        """Whether this attempt is sent later than the call began for a reason other than the opening of its connection,
+        so that less time is left until the app's deadline.
         """
         call = self.call
         return attempt.number > 1 or call.resent or bool(call.so_far.held_by) or self._elsewhere

@@ -1,7 +1,7 @@
 """The app's side of a call: the interface of the stream that an exchange writes to.
 
-An exchange sees a stream, never a connection. How a head is written, framing (lengths, chunks, frames) and what closes
-are decided by the stream itself.
+An exchange sees a stream, never a connection. The stream itself decides how a head is written, how the body is framed
+(lengths, chunks, frames), and whether the connection is closed.
 """
 
 from __future__ import annotations
@@ -155,14 +155,14 @@ class Tunnelling(AppStream, Protocol):
     """An app's stream that can become a tunnel: after an answer to CONNECT, or a 101."""
 
     def tunnel(self) -> None:
-        """Carry bytes both ways from now on; those that have come already are reported at once, and then the app's end.
-        Do nothing if the stream is a tunnel already.
+        """Carry bytes both ways from now on. Bytes that have come already are reported at once, and after them the
+        app's end if it has come too. Do nothing if the stream is a tunnel already.
         """
         ...
 
     def leave_tunnel(self, authority: str) -> None:
-        """End the tunnel, and read requests from the connection again: cleartext ones, inside a CONNECT to this
-        authority.
+        """End the tunnel, and read requests from the connection again. The requests are cleartext ones, inside a
+        CONNECT to this authority.
         """
         ...
 

@@ -28,8 +28,9 @@ _CONTEXT = copy_context()
 
 
 class Alarm:
-    """A timer that calls `ring(owner, now)` once, at `at` (seconds of `transport.clock`) and never sooner. `ring` is a
-    function that gets its `owner`: a method of the owner would be one more object for each call that waits.
+    """A timer that calls `ring(owner, now)` once, at the time `at` (seconds of `transport.clock`) and never sooner.
+    `ring` is a function that gets its `owner`, and not a method, which would be one more object for each call that
+    waits.
     """
 
     __slots__ = ("_handle", "_loop", "_owner", "_ring", "at")
@@ -46,8 +47,8 @@ class Alarm:
         self.set(at)
 
     def set(self, at: float) -> None:
-        """Set the alarm to this time, instead of the one set before. An alarm that is due already is left as it is if
-        the new time is past too: set again in each turn of the loop, it would never ring.
+        """Set the alarm to the time `at`, instead of the one set before. If the alarm is due already and `at` is past
+        too, the alarm is left as it is: if it were set again in each turn of the loop, it would never ring.
         """
         now = monotonic()
         if self._handle is not None:
@@ -78,9 +79,9 @@ class Alarm:
 
 
 def _until(at: float, now: float) -> float:
-    """Seconds from `now` after which uvloop's timer has reached `at`; 0 if that is past. It counts whole milliseconds
-    of this clock, those before `now` included: a timer of the time between would go off before `at` in half of all
-    cases, and one has to be set again.
+    """Seconds from `now` after which uvloop's timer has reached `at`; 0 if `at` is past. The timer counts whole
+    milliseconds of this clock, and so leaves out the fraction of a millisecond in `now`. A timer for exactly `at - now`
+    would therefore go off before `at` in half of all cases, and have to be set again.
     """
     if at <= now:
         return 0.0
@@ -91,8 +92,8 @@ def _until(at: float, now: float) -> float:
 
 
 class Timed(Protocol):
-    """A call whose deadlines and timeouts the watch checks at time `due`. `due` may be earlier than the first of them
-    ends, never later.
+    """A call whose deadlines and timeouts the watch checks at the time `due`. That is the time at which the first of
+    them ends, or an earlier one, never a later one.
     """
 
     due: float
@@ -143,8 +144,8 @@ class Watch:
             self._begin(now)
 
     def at_tick(self, function: Callable[[], None]) -> None:
-        """Call this function once, at the next check: within TICK seconds, whether calls are in progress or not. What
-        may wait so long needs no timer of its own.
+        """Call this function once, at the next check: within TICK seconds, whether calls are in progress or not. Work
+        that can wait that long needs no timer of its own.
         """
         self._waiting.append(function)
         if self._timer is None:
@@ -161,7 +162,7 @@ class Watch:
             self._alarm(call)
 
     def glance_at(self, connection: Busy) -> None:
-        """Begin to call this connection's `glance` at every tick; that ends when its call is over."""
+        """Call this connection's `glance` at every tick from now on, until its call is over."""
         self._glanced[connection] = None
 
     def remove(self, call: Timed) -> None:
@@ -232,7 +233,7 @@ class Watch:
             self._alarm(call)
 
     def _report(self, error: Exception) -> None:
-        """Log a defect of one connection, call or function, which must not keep the others from their turn."""
+        """Log a defect of one connection, call or function, and go on with the others."""
         self._loop.call_exception_handler(
             {"message": "a check of calls in progress, or what waited for it, failed", "exception": error}
         )

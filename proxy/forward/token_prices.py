@@ -51,9 +51,9 @@ def expect_price(
 def begin(
     call: Call, plan: Plan, scope: ScopeState | None, replay: Replay | None, upload: Upload | None, now: float
 ) -> Actions:
-    """Begin the call; return its actions. If its policy counts the tokens of a language model, their estimate for an
-    attempt is noted first (`expect_price`). `scope`: the state that the call shares with others; `replay`: the
-    request's body as kept; `upload`: the same body as it comes; each None if there is none.
+    """Begin the call; return its actions. If the call's policy counts the tokens of a language model, the estimate for
+    an attempt is noted in the call first (`expect_price`). `scope`: the state that the call shares with others;
+    `replay`: the request's body as kept; `upload`: the same body as it comes; each is None if there is none.
     """
     if plan.policy.tokens is not None:
         expect_price(call, plan, scope, replay, upload, now)

@@ -64,8 +64,8 @@ class TunnelSender(Sender):
         return None
 
     async def open(self, attempt: Attempt, *, fresh: bool, alone: bool = False) -> UpstreamStream:
-        """Open a connection without TLS of ours: what is spoken in it is the app's own. A tunnel never shares one, so
-        `fresh` and `alone` have no effect.
+        """Open a connection without TLS of the proxy's own, since the app and the upstream decide what is spoken in the
+        tunnel. A tunnel never shares its connection, so `fresh` and `alone` have no effect.
         """
         plan = self.plan
         return await self.context.pool.open_tunnel(
@@ -93,17 +93,17 @@ class AnsweredDelivery(Delivery):
 
 
 class AutoTunnel(Exchange):
-    """A tunnel that turns into calls if cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`); any other
+    """A tunnel that turns into calls if cleartext HTTP is spoken in it (contract, sections 6 and 12, `auto`). Any other
     tunnel is *blind*: its bytes are forwarded unread.
 
-    Node's fetch sends plain `http://` through a tunnel, and gRPC's insecure channels do under a proxy variable. The
-    app's very first bytes decide: while they could still become a preface or a request line they are held, for a moment
-    at most. An upstream that speaks first makes the tunnel blind, unless it greets as HTTP/2 servers do. Any other
-    bytes make it blind for good.
+    Node's fetch sends plain `http://` through a tunnel, and so do gRPC's insecure channels if a proxy variable is set.
+    The app's very first bytes decide. While they could still become a preface or a request line they are held, for a
+    moment at most; any other bytes make the tunnel blind for good. An upstream that speaks first makes it blind too,
+    unless the upstream greets as HTTP/2 servers do.
 
     If the plan says `at_once`, the CONNECT is answered before anything is dialled: calls need no tunnel, and their own
-    policies handle an unreachable upstream. A tunnel is dialled once it is known to be blind, or after a moment of
-    silence.
+    policies handle an unreachable upstream. The tunnel's upstream is then dialled once the tunnel is known to be blind,
+    or after a moment of silence.
     """
 
     __slots__ = ("_ended", "_greeting", "_listens", "_report_blind", "_said", "_timer")

@@ -57,8 +57,9 @@ class Undecided:
         self.choice: Choice | None = None
 
     def _pass_gates(self, scope: ScopeState, request: Request, now: float) -> bool:
-        """Choose the call's credential, if its policy has any, and let the call pass all gates, where it takes what its
-        attempt costs; return False, with nothing taken, if any of them, or a circuit breaker, might hold it.
+        """Choose the call's credential, if its policy has any, and let the call pass all gates, at which it takes what
+        its attempt costs. Returns whether it has passed: False, with nothing taken, if a gate or a circuit breaker
+        might hold it.
         """
         if scope.endpoints is not None and not self._choose_endpoint(scope, request):
             return False
@@ -84,9 +85,10 @@ class Undecided:
         return self.choice is not None
 
     def begin(self, owner: AttemptOwner, plan: Plan, scope: ScopeState, body: bytes, now: float) -> Attempt | None:
-        """Begin the call, and return its attempt: sent on an idle connection, or, if there is none and the request has
-        no body, without a stream, for which a connection has yet to be opened (`dial`). Return None, with nothing
-        taken, if something might hold the call. `owner`: gets the attempt's events; `body`: the request's whole body.
+        """Begin the call, and return its attempt. The attempt is sent on an idle connection. If there is none and the
+        request has no body, the attempt is returned without a stream, and `dial` has to open a connection for it.
+        Returns None, with nothing taken, if something might hold the call. `owner`: gets the attempt's events; `body`:
+        the request's whole body.
         """
         request, destination = plan.request, plan.destination
         if scope.ungated and scope.endpoints is None and not scope.mode:  # the case of most calls

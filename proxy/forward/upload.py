@@ -1,9 +1,10 @@
 """A request's body on its way from the app to every attempt that needs it.
 
-The app is read from as long as sending keeps up, or unsent bytes can be kept; otherwise reading pauses, and the kernel
-holds the app back. A body that outgrows its buffer in flight is lost to further attempts and streams on; one that would
-outgrow it while no attempt is in flight waits for the next attempt. Calls that wait have half of all buffers; once
-they have used it, the rest of a body waits for the next attempt, too.
+The proxy reads from the app as long as attempts keep up with sending, or unsent bytes can be kept. Otherwise reading
+pauses, and the kernel holds the app back. A body that outgrows its buffer while an attempt is in flight is no longer
+kept for further attempts, and streams on; a body that would outgrow its buffer while no attempt is in flight waits for
+the next attempt. Calls that wait may use half of all buffers; once they have used it, the rest of a body waits for the
+next attempt, too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from proxy.wire.head import Trailers
 
 
 class Upload:
-    """The body of one call's request. `body`: the part of it that came with the head; `done`: that is all of it, with
-    its `trailers` (None for none). `size`: the bytes of it that have come. `overfull`: it has outgrown its buffer, and
-    is to be given up for further attempts (`lose`) as soon as an attempt sends it.
+    """The body of one call's request. `body`: the part of it that came with the head; `done`: that part is the whole
+    body, with its `trailers` (None for none). `size`: the bytes of the body that have come. `overfull`: the body has
+    outgrown its buffer, and is given up for further attempts (`lose`) as soon as an attempt sends it.
     """
 
     __slots__ = ("_app", "overfull", "replay", "size")

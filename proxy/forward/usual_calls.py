@@ -1,4 +1,4 @@
-"""The pace at which URLs are called again after an answer that was no failure, from the last calls.
+"""How soon URLs are called again after an answer that was no failure, found from the last calls of a process.
 
 An app's retry of a call that failed comes sooner than any app would have called that URL anyway. The calls after
 successes, which are never retries, say how soon that would be.
@@ -25,8 +25,9 @@ _STARTED = attrgetter("started")
 
 
 class Pace:
-    """The successes (`calls` is their number) after which a URL might have been called again, and the sorted times
-    after which it was (seconds): on the same connection (`own`), or on a new one of the same host (`others`).
+    """How soon one URL is called again after a success. `calls`: the number of successes after which the URL might have
+    been called again; `own`, `others`: the sorted times (seconds) after which it was, on the same connection (`own`) or
+    on a new one of the same host (`others`).
     """
 
     __slots__ = ("_ends", "calls", "others", "own")
@@ -38,7 +39,9 @@ class Pace:
         self._ends: list[float] = []  # of the successes after which no connection was opened yet
 
     def add(self, call: CallRecord, succeeded: bool, opens: bool) -> None:
-        """Add a call, which came after those that were added so far. `opens`: it is the first of its connection."""
+        """Add a call of the URL; calls are added in order of time. `succeeded`: whether the call succeeded; `opens`:
+        whether it is the first call of its connection.
+        """
         if opens:
             self.others += [call.started - end for end in self._ends]
             self._ends.clear()
