@@ -3,7 +3,7 @@
 Query values and user info are masked.
 
 The log shortens repetition. Of the failures of one second that have the same upstream, route, outcome and status, the
-first MOST are written; a line at the end of the second gives the number of the others. So an upstream that goes down
+first MOST are written; a line at the end of the second says how many others there were. So an upstream that goes down
 under load does not fill a disk with lines that say the same, and no count is lost.
 """
 
@@ -31,8 +31,8 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 def is_for_people(form: str, descriptor: int) -> bool:
-    """Whether the log's `format` (json, console, auto) means lines for people; auto does if the descriptor is a
-    terminal.
+    """Whether the log's `form` (its setting `format`: json, console or auto) means lines for people. For auto it does
+    if the descriptor is a terminal.
     """
     return form == "console" or (form == "auto" and os.isatty(descriptor))
 
@@ -40,9 +40,9 @@ def is_for_people(form: str, descriptor: int) -> bool:
 class AccessLog:
     """An observer that writes each call's line into a sink.
 
-    `later(seconds, function)` is the loop's `call_later`: with it, a failure that repeats thousands of times a second
-    is counted instead of written. `level`: debug and info log every call; warning, calls that did not succeed; error,
-    calls that ended with a 5xx or without an answer.
+    `later(seconds, function)` is the loop's `call_later`; if it is given, a failure that repeats thousands of times a
+    second is counted instead of written. `level` says which calls are logged. debug and info: every call; warning:
+    calls that did not succeed; error: calls that ended with a 5xx or without an answer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AccessLog:
 
     def add(self, calls: Iterable[CallRecord], at_once: bool = False) -> None:
         """Write the log lines of these calls, except for those that the level or the limit on repetition leaves out.
-        `at_once`: further lines are not waited for.
+        `at_once`: write the lines now, and do not wait for further ones to write with them.
         """
         has_successes = self._level in ("debug", "info")
         wanted: list[CallRecord] = []
@@ -82,8 +82,8 @@ class AccessLog:
                 self.also.add(lines)
 
     def _is_wanted(self, call: CallRecord) -> bool:
-        """Whether to write this call's line: its level is logged, and at most MOST calls with the same upstream, route,
-        outcome and status have come in this second, this one included.
+        """Whether to write this call's line: its level is logged, and no more than MOST calls with the same upstream,
+        route, outcome and status have come in this second, including this one.
         """
         if self._level == "error" and 0 < call.status < 500:
             return False
@@ -104,7 +104,7 @@ class AccessLog:
         self._report_repeated()
 
     def _report_repeated(self) -> None:
-        """Write, at the end of a second, how many lines were left out in it."""
+        """Write, at the end of a second, how many lines were left out in that second."""
         counts, self._repeated = self._repeated, {}
         for (upstream, route, outcome, status), count in counts.items():
             lines = count - MOST
@@ -149,8 +149,8 @@ def _console_attempt(record: AttemptRecord) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text with "?" in place of each character that is not printable: an app must not be able to steer somebody's
-    terminal with what it sends.
+    """Return the text with "?" in place of each character that is not printable, so that an app can't control a
+    reader's terminal by what it sends.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 

@@ -1,7 +1,7 @@
 """The counts of several workers as one: their series are added up, and their last calls are put in order of time.
 
-Law: nothing that a worker reported is lost when the worker ends, and no count goes down. A worker's newest report
-replaces the report before; the last report of a worker that has ended is kept.
+Law: nothing that a worker reported is lost when the worker ends, and no count goes down. A worker's newest report of a
+series replaces its earlier report of that series; the last report of a worker that has ended is kept.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Labels: TypeAlias = tuple[str, str]
 class Report:
     """A worker's counts: the series that have changed since the worker's previous report.
 
-    `seen` is the number of calls that have ended in the worker so far. `calls` are the worker's last calls, in the form
-    in which they are shown; None if the parent did not ask for calls. `lines_lost` is the number of log lines that were
-    lost since the start. `wires` are the counts of connections and their errors.
+    `seen`: the number of calls that have ended in the worker so far. `calls`: the worker's last calls, in the form in
+    which they are shown; None if the parent did not ask for calls. `lines_lost`: the number of log lines that were lost
+    since the start. `wires`: the counts of connections and their errors.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -35,8 +35,8 @@ class Report:
 class Aggregate:
     """The counts of all workers, written into `metrics` and `recent`.
 
-    Reports are kept until all workers that were asked have answered. So the calls of one query are in order of time,
-    whichever workers they come from.
+    Reports are kept until all workers that were asked have answered, and are then added up at once, so that calls of
+    different workers are put in order of time.
     """
 
     def __init__(self, metrics: Metrics, recent: AggregatedCalls) -> None:
@@ -72,7 +72,7 @@ class Aggregate:
 
     def take(self) -> None:
         """Add the reports that were kept to the totals in `metrics`, and their calls, in order of time, to the last
-        calls in `recent`; keep them no longer.
+        calls in `recent`. The reports are no longer kept afterwards.
         """
         reports, self._kept = self._kept, {}
         news, passed = [], 0
@@ -120,8 +120,8 @@ class AggregatedCalls(RecentCalls):
     """
 
     def merge(self, calls: Iterable[NumberedCall], passed: int) -> None:
-        """Add the calls that workers reported, in order of time. `passed` is the number of calls that have ended since
-        the last merge, perhaps more than these, since workers do not keep all.
+        """Add the calls that workers reported, in order of time. `passed`: the number of calls that have ended since
+        the last merge; it may be higher than the number of `calls`, since workers do not keep all calls.
         """
         news = sorted(calls, key=lambda call: call.wall)
         first = self._seen + passed - len(news) + 1

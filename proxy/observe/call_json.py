@@ -1,10 +1,10 @@
-"""A call as JSON, in one line. The access log writes that line; `/requests`, `/events` and the workers' reports to
+"""A call as JSON, in one line. The access log writes that line. `/requests`, `/events` and the workers' reports to
 their parent carry the same text with the call's number before it.
 
 The text is put together by hand, with json's own C encoder for variable strings, because other calls wait while a line
-is written. Times are UTC, durations are seconds; query values and user info are masked; absent values are left out.
+is written. Times are UTC, and durations are seconds. Query values and user info are masked; absent values are left out.
 
-Law: `json_line.pyx`, where it was compiled, writes the same letters (`proxy.observe.compiled`).
+Law: `json_line.pyx`, if it was compiled, writes exactly the same text (`proxy.observe.compiled`).
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def _front(endpoint: str, protocol: str, more: str) -> str:
 
 
 def _only_sending(key: int | None, status: int, endpoint: str, sent_by: str) -> tuple[str, str]:
-    """The attempt's JSON of a call that succeeded at once, in two parts: up to the value of the attempt's duration, and
-    from there on. `key`: the number of the credential that the attempt carried, None for none; `sent_by`: the version
-    of HTTP that it was sent in.
+    """The JSON of the only attempt of a call that succeeded at once, in two parts: up to the value of the attempt's
+    duration, and from there on. `key`: the number of the credential that the attempt carried, None for none; `sent_by`:
+    the version of HTTP in which the attempt was sent.
     """
     start, where, spoken, which = "0.0", "", _SPOKEN[sent_by], ""
     if key is not None:
@@ -109,10 +109,10 @@ def _only_sending(key: int | None, status: int, endpoint: str, sent_by: str) -> 
 def _plain_success(
     key: int | None, status: int, endpoint: str, protocol: str, sent_by: str, app: str
 ) -> tuple[str, str, str]:
-    """The JSON of a call that succeeded at once and has nothing special: the part before its duration, the part between
-    its byte counts and its attempt's duration, and the part after that. `key`: the number of the credential that it
-    carried, None for none; `protocol`: the version of HTTP that the app spoke; `sent_by`: the one that the attempt was
-    sent in; `app`: the app's name, "" for none.
+    """The JSON of a call that succeeded at once and has nothing special, in three parts: the part before the call's
+    duration, the part between its byte counts and its attempt's duration, and the part after that. `key`: the number of
+    the credential that the call carried, None for none; `protocol`: the version of HTTP that the app spoke; `sent_by`:
+    the version of HTTP in which the attempt was sent; `app`: the app's name, "" for none.
     """
     before, after = _only_sending(key, status, endpoint, sent_by)
     return _ended(status, SUCCESS.value, 1), _front(endpoint, protocol, _app(app)) + before, after + _END
@@ -141,7 +141,9 @@ def _app(name: str) -> str:
 
 
 def trace_json(trace: str) -> str:
-    """A traceparent as JSON members, with the names that OpenTelemetry gives them in logs of other formats."""
+    """The trace and the span that a traceparent names, as JSON members. The members have the names that OpenTelemetry
+    gives them in logs of other formats.
+    """
     _, identity, span, flags = trace.split("-")
     return f'"trace_id":"{identity}","span_id":"{span}","trace_flags":"{flags}"'
 
@@ -213,8 +215,8 @@ def _usual(  # noqa: PLR0913  the fields of a record, by which its text is kept
     protocol: str,
     key: int | None,
 ) -> str:
-    """The part of an attempt's JSON after its duration, for an attempt of which no other fields than these are set.
-    Such parts are often the same, so they are cached.
+    """The part of an attempt's JSON after its duration, for an attempt that has no other fields than these. Such parts
+    are often the same, so they are cached.
     """
     record = AttemptRecord(0, 0.0, status=status, grpc_status=grpc_status, cls=cls, because=because, decision=decision)
     record.endpoint, record.price, record.protocol, record.key = endpoint, price, protocol, key

@@ -22,15 +22,14 @@ _SUCCESS_CLASS = Class.SUCCESS
 class Course:
     """The course of a call: how often it was sent, and what was decided about it.
 
-    `history` has every attempt in order; it is empty if the only attempt was sent at once and succeeded. `fallbacks`:
-    the other upstreams that the call went on to, or could not go on to. `detail` says, for an answer of the proxy's
-    own, what went wrong. `agent`: the product that the app's User-Agent names, as `curl/8.5.0`; only for calls about
-    which something was decided, "" for others. `app_retry`: the app itself was retrying (contract, section 5).
-    `trace`: the trace and the span that the call's log record belongs to, as the value of a traceparent (W3C Trace
-    Context); "" if there are no spans of the call.
-    `was_sent_once`: whether the call succeeded with its first attempt; a gate may have held it before that.
-    `key`, `key_why`: the number of the credential that the only attempt carried (from 0) and why that one was chosen,
-    if `history` is empty; else None and "".
+    `history`: every attempt in order; empty if the only attempt was sent at once and succeeded. `fallbacks`: the other
+    upstreams that the call went on to, or could not go on to. `detail`: for an answer of the proxy's own, what went
+    wrong. `agent`: the product that the app's User-Agent names, as `curl/8.5.0`, if something was decided about the
+    call; else "". `app_retry`: the app itself was retrying (contract, section 5). `trace`: the trace and the span that
+    the call's log record belongs to, as the value of a traceparent (W3C Trace Context); "" if there are no spans of the
+    call. `was_sent_once`: whether the call succeeded with its first attempt; a gate may have held it before that.
+    `key`, `key_why`: if `history` is empty, the number of the credential that the only attempt carried (from 0), and
+    why that credential was chosen; else None and "".
     """
 
     __slots__ = (
@@ -75,20 +74,21 @@ def at_once_with(key: int, why: str) -> Course:
 
 
 class CallRecord:
-    """A call that is over, or a CONNECT tunnel, or a request that was refused (`refused`).
+    """The record of a call that is over, or of a CONNECT tunnel, or of a request that was refused (`refused`).
 
     An observer may keep the record: it holds no body and no connection.
 
-    `wall_started` is in seconds since the epoch; `started` (the request's head was whole) and `ended` (the last byte of
-    the answer was written, or the call was given up) are in seconds on the driver's clock. `authority` and `path` are
-    as the app sent them, with the query, unmasked. `client` is the app's address, `host:port`; "" on a Unix socket.
-    `status` is the status that the app got; 0 if the app got no answer. `bytes_in` and `bytes_out` count the bytes of
-    bodies, from the app and to it. `endpoint` is where the last attempt went, `host:port`; "" if there was no attempt.
-    `protocol` is the protocol of the app's connection, `sent_by` that of the only attempt if there is no history:
-    http/1.1 (HTTP/1.0 too), http/2, or "" if it is unknown. `grpc_status` is the status with which a gRPC call ended
-    for the app; None for other calls, and if the app got none. `app`: the name of the app, "" if the configuration
-    names none. `number` is the call's place among all calls, from 1, once `proxy.observe.recent_calls` has numbered it.
-    `course`: what was decided about the call; members of it that are often asked for can be read from the record too.
+    `wall_started`: when the call began, in seconds since the epoch. `started`: when the request's head was whole, and
+    `ended`: when the last byte of the answer was written, or the call was given up; both in seconds on the driver's
+    clock. `authority` and `path`: as the app sent them, with the query, unmasked. `client`: the app's address,
+    `host:port`; "" on a Unix socket. `status`: the status that the app got; 0 if the app got no answer. `bytes_in` and
+    `bytes_out`: the bytes of the bodies from the app and to it. `endpoint`: where the last attempt went, `host:port`;
+    "" if there was no attempt. `protocol`: the protocol of the app's connection, and `sent_by`: that of the only
+    attempt if there is no history; either is http/1.1 (HTTP/1.0 too), http/2, or "" if it is unknown. `grpc_status`:
+    the status with which a gRPC call ended for the app; None for other calls, and if the app got none. `app`: the name
+    of the app, "" if the configuration names none. `number`: the call's number among all calls, from 1, once
+    `proxy.observe.recent_calls` has numbered it. `course`: what was decided about the call; members of it that are
+    often asked for can be read from the record too.
     """
 
     __slots__ = (
@@ -217,7 +217,7 @@ def only_attempt(record: CallRecord, key: int | None, key_why: str) -> AttemptRe
 
 class Observer:
     """An object that calls are reported to, on the event loop. Its methods return soon and never raise. This is a base
-    class, and no protocol, because compiled code calls its methods without the interpreter.
+    class and not a protocol, so that compiled code calls its methods without the interpreter.
     """
 
     __slots__ = ()
@@ -234,14 +234,14 @@ class Observer:
         """Take an event stream that went to the app and ended cleanly without its last event (contract, section 15)."""
 
     def resumed(self, policy: Policy, result: str, size: int) -> None:
-        """Count the `result` of a resumption of an answer that broke, and its `size`, the bytes that it brought
-        (contract, section 15): `done`, `broke` (it broke too), `rejected` (it was not the rest), `refused` (none was
-        made), `observed`.
+        """Count the `result` of a resumption of an answer that broke (contract, section 15): `done`; `broke`, the rest
+        broke too; `rejected`, the answer to the request was not the rest; `refused`, no request for the rest was made;
+        `observed`, none was made because of `mode: observe`. `size`: the bytes that the resumption brought.
         """
 
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
-        """Take the tokens of a language model that a call has cost: `prompt`, `output`, and in all the `expected` ones
-        (contract, section 16).
+        """Take the tokens of a language model that a call has cost: `prompt`, those of its prompt; `output`, those of
+        its output; `expected`, the number of both together that was estimated before (contract, section 16).
         """
 
     def app_repeated(self, policy: Policy) -> None:

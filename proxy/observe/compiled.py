@@ -1,4 +1,6 @@
-"""The writer of a call's JSON: compiled code (json_line.pyx), else Python (not compiled, or REDRIVE_PURE=1)."""
+"""The writer of a call's JSON: the compiled one (json_line.pyx); if it was not compiled, or with REDRIVE_PURE=1, the
+one in Python.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The log of the last cooldowns of each upstream and of the calls that began them; /upstreams, /series and the
-dashboard read it, and each cooldown that begins here is an event of the process.
+"""The log of the last cooldowns of each upstream and of the calls that began them. /upstreams, /series and the
+dashboard read it. Each cooldown that begins in this process is also an event of the process.
 
 The log is bounded: it keeps the last EACH cooldowns of an upstream, and the MOST upstreams whose cooldowns are the
 latest. Query values in a path are masked, and a path is cut after PATH characters. No decision depends on this log.
@@ -37,8 +37,8 @@ class Begun(NamedTuple):
 
 
 class CooldownLog:
-    """The log of the last cooldowns, in one process. `counts` has the number of cooldowns that each upstream has begun
-    here, including those that the log no longer keeps.
+    """The log of the last cooldowns, in one process. `counts`: for each upstream, the number of cooldowns that have
+    begun here, including those that the log no longer keeps.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class CooldownLog:
         kept.append(Begun(began, worker))
 
     def is_event(self, began: CooldownBegan) -> bool:
-        """Whether a cooldown that `note` added is to be an event of the process: one in a second for each upstream, so
-        that thousands of credentials that are throttled together do not fill the log.
+        """Whether a cooldown that `note` added is to be reported as an event of the process. At most one in a second is
+        reported for each upstream, so that thousands of credentials that are throttled together do not fill the log.
         """
         if began.at - self._reported.get(began.upstream, -math.inf) < _REPORTED_EVERY:
             return False
@@ -99,8 +99,8 @@ class CooldownLog:
 
 
 def _is_same(one: CooldownBegan, other: CooldownBegan) -> bool:
-    """Whether two entries stand for the same cooldown, of which at least one was reported through Redis: they hold the
-    same group of calls, and end at nearly the same time.
+    """Whether two entries stand for the same cooldown: at least one of them was reported through Redis, they hold the
+    same group of calls, and they end at nearly the same time.
     """
     heard = one.is_elsewhere or other.is_elsewhere
     return heard and one.group == other.group and abs(one.until - other.until) < _APART

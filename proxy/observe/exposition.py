@@ -1,7 +1,7 @@
 """The metrics as Prometheus text, with the names and labels of the contract's section 10.
 
-This code runs only when /metrics is requested; prometheus_client is imported then, and not before. A thousand upstreams
-make 60,000 lines, which take a third of a second: a thread writes them, from a copy (`Series.copy`).
+This code runs only when /metrics is requested, and only then is prometheus_client imported. A thousand upstreams make
+60,000 lines, which take a third of a second: a thread writes them, from a copy (`Series.copy`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ HANDED = ("given", "taken", "returned")
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """The values that are read instead of counted, as they were when the metrics were asked for.
+    """The figures that are not counted but read, as they were when the metrics were asked for.
 
-    `levels` and `capacities` are by bucket label, `paid_by` (1) by bucket label and upstream. By upstream: `cooldowns`
-    (seconds left), the number of cooldowns that have `begun`, and, for upstreams that limit them, the attempts
-    `under_way` and the calls `waiting_for_place`. The calls that are `held` are by upstream and cause, those
-    `held_by_app` by upstream, app and cause if the configuration names apps, and what is `remaining` of the upstream's
-    own limits by upstream and limit. `circuits` (1: open), `places` (the limit that was
-    found; infinity: none) and `outages` (1: there is one) are by upstream and endpoint, `credentials` (1: usable) by
-    upstream and number.
+    By bucket label: `levels` and `capacities`; by bucket label and upstream: `paid_by` (always 1). By upstream:
+    `cooldowns` (seconds left), `begun` (the number of cooldowns that have begun) and, for upstreams that limit attempts
+    under way, `under_way` (those attempts) and `waiting_for_place` (the calls that wait to be sent). By upstream and
+    cause: `held` (calls that are held); by upstream, app and cause: `held_by_app` (the same, if the configuration names
+    apps). By upstream and limit: `remaining` (what is left of the upstream's own limits). By upstream and endpoint:
+    `circuits` (1: open), `places` (the limit that was found; infinity: none) and `outages` (1: there is one). By
+    upstream and number: `credentials` (1: usable).
     """
 
     levels: Sequence[tuple[str, float]] = ()
@@ -66,8 +66,8 @@ class Gauges:
 
 
 def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, str]:
-    """The metrics as Prometheus text, and its content type. `accept` is the value of the request's Accept field; the
-    format is OpenMetrics if it asks for that, else the classic text.
+    """The metrics as Prometheus text, and the content type of that text. `accept`: the value of the request's field
+    Accept. If it asks for OpenMetrics, the format is OpenMetrics; else the classic text.
     """
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
@@ -79,7 +79,7 @@ def render(metrics: Metrics, gauges: Gauges, accept: str = "") -> tuple[bytes, s
 
 
 def families(metrics: Metrics, gauges: Gauges) -> Iterator[Any]:
-    """Every metric family, as prometheus_client has them."""
+    """Every metric family, in the form in which prometheus_client has them."""
     return _Collector(metrics, gauges).collect()
 
 
@@ -171,8 +171,8 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
 
 
 def _by_app(series: Series) -> Iterable[tuple[str, Series]]:
-    """The parts of a series that count one app each, with the app's name. A series of requests that no policy applied
-    to has no such parts, and counts for the apps without a name (OTHERS).
+    """The parts of a series, each of which counts one app, with the app's name. The series of requests that no policy
+    applied to has no such parts: its name is OTHERS, that of the apps without a name.
     """
     return (series.apps or {OTHERS: series}).items()
 
@@ -192,8 +192,8 @@ def _denied(every: list[Series]) -> Any:
 
 
 def _estimates(every: list[Series]) -> Any:
-    """The metric, a histogram, of what answers cost in a language model's tokens, as a multiple of what was expected.
-    `every`: all series.
+    """The metric, a histogram, that compares what answers cost in a language model's tokens with what was expected:
+    each value is the cost as a multiple of the expected one. `every`: all series.
     """
     from prometheus_client.core import HistogramMetricFamily
 
@@ -209,8 +209,8 @@ def _estimates(every: list[Series]) -> Any:
 
 
 def _held(every: list[Series], gauges: Gauges) -> Any:
-    """The metric of the calls that are held now, by upstream and cause. If the configuration names apps, it is by app
-    too, and has a sample for each app that has called the upstream or has calls held there.
+    """The metric of the calls that are held now, by upstream and cause. If the configuration names apps, the metric is
+    by app too, and has a sample for each app that has called the upstream or has calls held there. `every`: all series.
     """
     help_ = "Calls that are held now, by what holds them; rate: also the adaptive limiter."
     held = gauges.held_by_app

@@ -1,8 +1,8 @@
 """The calls that are held now, by upstream, app and cause (contract, section 17: the label `app` of
 redrive_held_calls).
 
-Without workers they are read from the state of this process; a worker sends its own counts, and the parent adds them
-up. Reading changes nothing. Where apps have no names, nothing is counted.
+Without workers, the counts are read from the state of this process. With workers, each worker sends its own counts, and
+the parent adds them up. Reading changes nothing. If apps have no names, nothing is counted.
 """
 
 from __future__ import annotations

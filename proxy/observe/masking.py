@@ -40,8 +40,8 @@ _ONE_VALUE = re.compile(r"([^?@;%]*\?[^&=@]*=)[^&@]*")
 
 
 def target(path: str) -> str:
-    """A request's path with the values of its query and of its path parameters masked, and user info too if the target
-    is in absolute form.
+    """A request's path with the values of its query and of its path parameters masked. If the request's target is in
+    absolute form, its user info is masked too.
     """
     common = _ONE_VALUE.fullmatch(path)
     if common is not None:
@@ -60,8 +60,8 @@ def target(path: str) -> str:
 
 
 def query(text: str) -> str:
-    """A query with its values masked: `a=1&b=2` as `a=***&b=***`, a part without a name as `***`. A query of more than
-    32 parts is cut.
+    """A query with its values masked: `a=1&b=2` becomes `a=***&b=***`, and a part without a name becomes `***`. A query
+    of more than 32 parts is cut.
     """
     if not text:
         return text
@@ -77,7 +77,9 @@ def authority(text: str) -> str:
 
 
 def url(text: str) -> str:
-    """User info, path parameters' and query values of a URL masked; anything else as it is."""
+    """A text in which, for each URL, the user info and the values of the path parameters and of the query are masked.
+    The rest of the text is unchanged.
+    """
     text = _USER_INFO.sub(f"{MASK}@", text)
     text = _URL_PATH.sub(lambda found: _PARAMETER.sub(_parameter, found.group()), text)
     return _URL_QUERY.sub(lambda found: query(found.group()), text)
@@ -101,11 +103,12 @@ def place(path: str, value: Any, *, argument: bool = False) -> str:
 
 
 def config(value: Any, name: str = "", *, hidden: bool = False) -> Any:
-    """A configuration in the form in which it may be shown: the same shape, with credentials masked. `name`: the key
-    that `value` has in it; `hidden`: mask every value, since a key above says that they are secrets.
+    """A configuration in the form in which it may be shown: the same shape, with credentials masked. `value`: the
+    configuration or a part of it; `name`: the key of that part; `hidden`: mask every value, since a key above this part
+    says that its values are secrets.
 
-    Every value that `headers: … set:` adds is masked, since that is where people put API keys under any name, and so
-    are the values of a rule's `header:` and every argument of a custom strategy that is not plainly harmless.
+    Every value that `headers: … set:` adds is masked, since that is where people put API keys under any name. So are
+    the values of a rule's `header:`, and every argument of a custom strategy that is not plainly harmless.
     """
     if isinstance(value, Mapping):
         inner, custom = hidden or name in _HIDING, ":" in str(value.get("kind", ""))

@@ -3,10 +3,10 @@
 A call that succeeds at once costs one look-up, one search and a handful of additions. Everything that needs a call's
 history is counted on the slow path. `proxy.observe.exposition` turns these numbers into Prometheus text.
 
-Theory: one `Series` stands for each pair of upstream and route, and is looked up once for each policy object. Names
-come only from the configuration (an unmatched host is `unmatched`), so nothing that an app sends creates a series. A6
-counts each retry in exactly one class of `ge`: the first in 1, the fifth to ninth in 5 (grpc/proposal A6, "Retry and
-Hedging Statistics").
+Theory: there is one `Series` for each pair of upstream and route; it is looked up once for each policy object. Names
+come only from the configuration (an unmatched host is `unmatched`), so nothing that an app sends creates a series. Each
+retry is counted in exactly one class of `ge`: the first in 1, the fifth to ninth in 5, as gRPC's proposal A6 says
+(grpc/proposal A6, "Retry and Hedging Statistics").
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _NOBODYS_FAULT = frozenset({"cancelled", Outcome.CLIENT_GONE.value})
 @dataclass(frozen=True, slots=True)
 class Wires:
     """The connections open now, by side (app, upstream) and protocol; the HTTP/2 streams in flight now, by side; the
-    HTTP/2 errors since the process began, by side and name of the code; and the idle connections that went to or came
-    from another process of redrive, by what happened to them (given, taken, returned).
+    HTTP/2 errors since the process began, by side and name of the code; and the number of idle connections that this
+    process exchanged with another process of redrive, by what happened to them (given, taken, returned).
     """
 
     connections: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -108,8 +108,8 @@ class Tally(dict[_Key, int]):
 
 
 class Durations:
-    """A histogram of durations. `slots` has a count for each upper bound of BOUNDS and one for longer durations;
-    `total` is the sum in seconds.
+    """A histogram of durations. `slots`: a count for each upper bound in BOUNDS, and one for longer durations; `total`:
+    the sum of all durations, in seconds.
     """
 
     __slots__ = ("_slots", "total")
@@ -152,13 +152,13 @@ RATIOS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
 class Series:
     """Everything that is counted for one pair of upstream and route.
 
-    `at_once` counts the calls that succeeded with their first attempt, by status // 100. These calls are in neither
-    `outcomes` nor `results`; whoever shows those adds the sum of `at_once` to the successes. `grpc`: gRPC calls by the
-    status that the app got. `apps`: the calls, the retries and the refused retries of each app, if the configuration
-    names apps. `tokens`: a language model's tokens, by kind; `estimate_ratios`: a histogram of what answers cost, as a
-    multiple of their estimates, by the bounds RATIOS. `fallbacks`: calls that went on from here to another upstream, by
-    that upstream and by the outcome that they would have had. An attempt is counted for the upstream that it went to,
-    everything else for the upstream at which the call began.
+    `at_once`: the calls that succeeded with their first attempt, by status // 100. These calls are in neither
+    `outcomes` nor `results`: code that shows those adds the sum of `at_once` to the successes. `grpc`: gRPC calls by
+    the status that the app got. `apps`: the calls, the retries and the refused retries of each app, if the
+    configuration names apps. `tokens`: a language model's tokens, by kind; `estimate_ratios`: a histogram of what
+    answers cost, as a multiple of their estimates, by the bounds RATIOS. `fallbacks`: calls that went on from here to
+    another upstream, by that upstream and by the outcome that they would have had. An attempt is counted for the
+    upstream to which it went, everything else for the upstream at which the call began.
     """
 
     __slots__ = (
@@ -262,8 +262,8 @@ class Metrics:
         self._series[series.upstream, series.route] = series
 
     def moved(self, known: dict[tuple[str, str], int]) -> list[Series]:
-        """The series that have changed since the caller last asked. `known` has the number of calls and attempts of
-        each series at that time, by upstream and route, and is updated.
+        """The series that have changed since the caller last asked. `known`: by upstream and route, the number of calls
+        and attempts that each series had then; this method updates it.
         """
         found = []
         for series in self.all():  # attempts of calls that began elsewhere count as well
@@ -313,9 +313,9 @@ class Metrics:
             histogram.total += seconds
 
     def _count_decided(self, series: Series, own: Series | None, call: CallRecord, course: Course) -> bool:
-        """Count a call about which something was decided, whose course is `course`. `own`: the part of `series` that
-        counts the calls of its app, None if it has none. Returns False if the call's only attempt, which lasted as long
-        as the call, has yet to be counted.
+        """Count a call about which something was decided; its course is `course`. `own`: the part of `series` that
+        counts the calls of the call's app, None if there is no such part. Returns False if the call had only one
+        attempt, which lasted as long as the call and which the caller has yet to count.
         """
         if course.app_retry:
             series.app_retries += 1
@@ -361,8 +361,8 @@ class Metrics:
 
 
 def _count_app(series: Series, call: CallRecord) -> Series:
-    """Return the part of `series` that counts the calls of this call's app. Count the call there, unless its outcome
-    has yet to be counted (`Metrics._count_decided`).
+    """Return the part of `series` that counts the calls of this call's app. Count the call there, unless its outcome is
+    counted later (`Metrics._count_decided`).
     """
     own = series._of_latest_app
     if own is None or call.app is not series._latest_app:
@@ -384,9 +384,9 @@ def _of_app(series: Series, app: str) -> Series:
 def _count_history(
     series: Series, own: Series | None, call: CallRecord, records: Sequence[AttemptRecord], is_over: bool = True
 ) -> None:
-    """Count each attempt of a call, and whether a retry was denied after the last one. `own`: the part of `series` that
-    counts the calls of its app, None if it has none; of an app only the retries are counted, and those denied.
-    `records` are the attempts at one upstream; `is_over`: the call ended at that upstream.
+    """Count each attempt of a call, and whether a retry was denied after the last one. `records`: the call's attempts
+    at one upstream; `is_over`: whether the call ended at that upstream. `own`: the part of `series` that counts the
+    calls of the call's app, None if there is no such part; only retries and denied retries are counted there.
     """
     opening = records[0] if records else None
     before = 1 if opening is None else opening.attempt
@@ -438,9 +438,10 @@ def _count_first_byte(series: Series, record: AttemptRecord) -> None:
 
 
 def _reason(series: Series, record: AttemptRecord, records: Sequence[AttemptRecord]) -> str:
-    """The reason of the retry `record` if it did not simply follow the record before it: "hedge" if an earlier attempt
-    was still in flight when it was sent (which is counted), or has no record; else the result of the last attempt that
-    had ended. `records`: those of all the call's attempts, in the order in which the attempts ended.
+    """The reason of the retry `record`, for a retry that did not simply follow the record before it. If an earlier
+    attempt was still in flight when the retry was sent, the reason is "hedge", and a hedge is counted; if no earlier
+    attempt has a record, the reason is "hedge" too. Otherwise, the reason is the result of the last attempt that had
+    ended. `records`: the records of the call's attempts, in the order in which the attempts ended.
     """
     earlier = [other for other in records if other.attempt < record.attempt]
     over = [other for other in earlier if other.ended is not None and other.ended <= record.started]
@@ -458,8 +459,8 @@ def _count(series: Series, record: AttemptRecord, reason: str) -> None:
 
 
 def result(record: AttemptRecord) -> str:
-    """The result of an attempt, from a bounded set: a fault's kind, else the class of the answer, else how the attempt
-    ended.
+    """The result of an attempt, as one of a bounded set of words: the kind of its fault; without a fault, the class of
+    its answer; without either, how the attempt ended.
     """
     if record.decision == "cancelled":
         return "cancelled"
@@ -467,8 +468,8 @@ def result(record: AttemptRecord) -> str:
 
 
 def ge_class(retry: int) -> int:
-    """The index in GE, the lower bounds of gRPC's classes of retries, of the class that the n-th retry (`retry`, from
-    1) counts in.
+    """The class of gRPC's in which the n-th retry counts (`retry` is n, from 1), as the index of the class's lower
+    bound in GE.
     """
     index = bisect_left(GE, retry)
     return index if index < len(GE) and GE[index] == retry else index - 1

@@ -16,7 +16,7 @@ from proxy.observe.sink import ClosingSink, Sink
 
 
 class Notices:
-    """The writer of notices. `wall` gives the time of each notice; `people` takes the lines that are meant for a
+    """The writer of notices. `wall`: gives the time of each notice; `people`: takes the lines that are meant for a
     terminal.
     """
 
@@ -45,8 +45,8 @@ class Notices:
 
 class LogTrouble:
     """The reporter of failures to write the access log, for all processes that write it. Reports are lines on standard
-    error, since the log itself can't take them. A report is made when the first process can't write, and when all can
-    again.
+    error, since the log itself can't take them. There is one report when a process can't write while all others can,
+    and one when all processes can write again.
     """
 
     def __init__(self, people: Callable[[str], None]) -> None:
@@ -54,7 +54,7 @@ class LogTrouble:
         self._within: set[int] = set()
 
     def report(self, pid: int, why: str) -> None:
-        """Note why the process `pid` can't write lines, or, if `why` is "", that it can again."""
+        """Note the reason `why` the process `pid` can't write lines; "" means that the process can write again."""
         before = bool(self._within)
         (self._within.add if why else self._within.discard)(pid)
         if why and not before:

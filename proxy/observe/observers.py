@@ -29,9 +29,9 @@ REPEATS = 3
 class Observers(Observer):
     """An observer that passes calls on to the metrics, the last calls and the log (None: no log).
 
-    `later(seconds, function)` is the event loop's `call_later`; without it nothing is gathered. `notify(event, lines,
-    **facts)` takes notices (`proxy.observe.notices`). `soon`: calls a function within a moment, by a timer of its own
-    unless it is set to one that goes off anyway; None if nothing is gathered.
+    `later(seconds, function)` is the event loop's `call_later`; without it no records are gathered. `notify(event,
+    lines, **facts)` takes notices (`proxy.observe.notices`). `soon`: calls a function within a moment, by a timer that
+    is set already or else by one of its own; None if no records are gathered.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Observers(Observer):
         self._notify_of_stream("stream_unfinished", policy, what)
 
     def _notify_of_stream(self, event: str, policy: Policy, what: str, **more: str) -> None:
-        """Log a notice, named `event`, of something in a stream that went to the app, which `what` says in words. Log
-        none if this process has given as many of these notices as it may. `more`: further facts for machines.
+        """Log a notice, named `event`, about a stream that went to the app. `what`: what happened in the stream, in
+        words; `more`: further facts for machines. If MOST notices were logged within this second, nothing is logged.
         """
         if self._notify is None or (self._later is not None and not self._may_notify()):
             return
@@ -112,8 +112,8 @@ class Observers(Observer):
         series.resumed_bytes += size
 
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
-        """Count the tokens of a language model that a call has cost: of its prompt, of its output, and those that were
-        expected in all.
+        """Count the tokens of a language model that a call has cost: `prompt`, those of its prompt; `output`, those of
+        its output; `expected`, the number of both together that was estimated before.
         """
         series = self.metrics.series(policy)
         series.tokens["prompt"] += round(prompt)
@@ -122,7 +122,7 @@ class Observers(Observer):
             series.add_estimate((prompt + output) / expected)
 
     def _may_notify(self) -> bool:
-        """Whether fewer than MOST notices were logged within this second. What no notice tells of is still counted."""
+        """Whether fewer than MOST notices were logged within this second. Events without a notice are still counted."""
         if self._reported == 0 and self._later is not None:
             self._later(1.0, self._notify_again)
         self._reported += 1
@@ -132,13 +132,13 @@ class Observers(Observer):
         self._reported = 0
 
     def catch_up(self) -> None:
-        """Pass on the records that were gathered, with their lines for the log, which are written at once: the check
-        that follows has nothing left to pass on, and would not write them.
+        """Pass on the records that were gathered, and have the log write their lines at once: the next check would find
+        no gathered records, and so would not write these lines.
         """
         self._pass_on(True)
 
     def _pass_on(self, at_once: bool) -> None:
-        """Pass on the records that were gathered. `at_once`: the log does not gather their lines for longer."""
+        """Pass on the records that were gathered. `at_once`: the log writes their lines now, without gathering them."""
         calls, self._gathered = self._gathered, []
         if not calls:
             return

@@ -1,7 +1,7 @@
 """The log's lines as OTLP log records, sent by OpenTelemetry's exporter (extra `otel`).
 
 A record's body is the JSON object of the log's line, of a call or of a notice, masked in the same way. A thread of its
-own reads the lines and sends them; a collector that is slow or gone costs lines, and no call waits.
+own reads the lines and sends them. If a collector is slow or gone, lines are lost, but no call waits.
 """
 
 from __future__ import annotations

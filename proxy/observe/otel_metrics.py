@@ -36,7 +36,7 @@ _CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
 class MetricSender:
-    """The sender of the metrics of a process that `began` at this time (seconds since 1970)."""
+    """The sender of the metrics of a process. `began`: the time at which the process began (seconds since 1970)."""
 
     def __init__(self, began: float, trouble: Trouble) -> None:
         report_to(trouble)

@@ -25,9 +25,9 @@ _PATH = 2048
 
 
 class NumberedCall(NamedTuple):
-    """A call in the form in which it is shown, and in which a worker reports it. `number` is the call's place among all
-    calls of its process, from 1; `wall` is when it began (seconds since the epoch); `notable`: the call was retried or
-    refused, or did not succeed.
+    """A call in the form in which it is shown, and in which a worker reports it. `number`: the call's number among all
+    calls of its process, from 1; `wall`: when the call began (seconds since the epoch); `notable`: the call was retried
+    or refused, or did not succeed.
     """
 
     number: int
@@ -45,8 +45,8 @@ Entry: TypeAlias = CallRecord | NumberedCall
 
 
 class RecentCalls:
-    """The last calls of a process in two rings: notable calls (retried, refused or failed), and those that simply
-    succeeded. A call's number is its place among all calls that have ended, from 1.
+    """The last calls of a process in two rings: one of notable calls (retried, refused or failed), and one of calls
+    that simply succeeded. Calls are numbered in the order in which they ended, from 1.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -75,29 +75,29 @@ class RecentCalls:
         self._seen = number
 
     def since(self, number: int, limit: int = KEPT) -> list[NumberedCall]:
-        """The kept calls with larger numbers than `number`, in the form in which they are shown: oldest first, the last
-        `limit` at most.
+        """The kept calls whose numbers are higher than `number`, in the form in which they are shown: the last `limit`
+        of them at most, oldest first.
         """
         return list(self.show(self.choose(number, limit)))
 
     def choose(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """The entries (a record, or the JSON that a worker reported) of kept calls with larger numbers than `number`:
-        oldest first, the last `limit` at most.
+        """The entries of the kept calls whose numbers are higher than `number`: the last `limit` of them at most,
+        oldest first. An entry is a record, or the JSON that a worker reported.
         """
         self.catch_up()
         entries = [*_after(self._plain, number), *_after(self._notable, number)]
         return _last(sorted(entries, key=_NUMBER), limit)
 
     def choose_notable(self, number: int, limit: int = KEPT) -> list[Entry]:
-        """The entries of notable calls (retried, refused or failed) with larger numbers than `number`: oldest first,
-        the last `limit` at most.
+        """The entries of the kept notable calls (retried, refused or failed) whose numbers are higher than `number`:
+        the last `limit` of them at most, oldest first.
         """
         self.catch_up()
         return _last(_after(self._notable, number), limit)
 
     def choose_news(self, number: int, most: int) -> list[Entry]:
-        """The entries of calls with larger numbers than `number`, at most `most`: the newest notable ones (retried,
-        refused or failed), and, if there is room left, the newest others. Oldest first.
+        """The entries of kept calls whose numbers are higher than `number`, oldest first. At most `most` entries: the
+        newest notable ones (retried, refused or failed) and, if there is room left, the newest others.
         """
         self.catch_up()
         notable = _last(_after(self._notable, number), most)
@@ -119,8 +119,8 @@ class RecentCalls:
         return [each for ring in (self._plain, self._notable) for each in ring if isinstance(each, CallRecord)]
 
     def show(self, entries: Iterable[Entry]) -> Iterator[NumberedCall]:
-        """Yield the form in which calls are shown, entry by entry: making a thousand at once would block the loop for
-        too long.
+        """Yield the shown form of each entry. The forms are made one by one, because making a thousand at once would
+        block the loop for too long.
         """
         return map(_shown, entries)
 

@@ -23,9 +23,9 @@ _ALWAYS = {
 
 
 def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
-    """Return what the operator or the app can do so that such a call ends better, in a clause; "" if nothing is wrong,
-    or no remedy is known. `why`: the reason that was given for not making another attempt (`proxy.retry.refusals`), ""
-    if none was; `method`: that of the request.
+    """Return what the operator or the app can do so that such a call ends better, as a clause; "" if nothing is wrong,
+    or if no remedy is known. `why`: the reason given for not making another attempt (`proxy.retry.refusals`), "" if
+    none was given; `method`: the request's method.
     """
     if outcome in _ALWAYS:
         return _ALWAYS[outcome]

@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 class LogSink(Sink, Protocol):
-    """A sink that can do without gathering."""
+    """A sink that can write lines at once, without gathering them first."""
 
     def add_now(self, lines: str) -> None:
         """Take one line, or several at once, that have been gathered already: no further lines are waited for."""
@@ -66,8 +66,8 @@ class ClosingSink(Sink, Protocol):
 
 
 class Turn(Protocol):
-    """The right to write to a pipe to which several processes write, so that their lines are not mixed: one process has
-    it at a time.
+    """The right to write to a pipe to which several processes write. Only one process has it at a time, so that their
+    lines are not mixed.
     """
 
     def take(self) -> bool:
@@ -80,9 +80,9 @@ class Turn(Protocol):
 
 
 class LineSink:
-    """A sink that writes to a file descriptor. `later(seconds, function)` is the event loop's `call_later`; `lost` is
-    called with the number of lines that will never be written; `trouble` is called with the reason why lines can't be
-    written, once, and with "" when they can again.
+    """A sink that writes to a file descriptor. `later(seconds, function)` is the event loop's `call_later`. `lost`:
+    called with the number of lines that will never be written; `trouble`: called once with the reason when lines can't
+    be written, and once with "" when they can be written again.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class LineSink:
             self._later(_AGAIN, self._flush)
 
     def close(self) -> None:
-        """Write the lines that are left, and wait at most a second in all for a reader that stands still or hardly
-        reads.
+        """Write the lines that are left. Waits at most a second in all for a reader that reads nothing or hardly
+        anything.
         """
         if self._gather():
             until = monotonic() + _LAST
@@ -198,8 +198,8 @@ class LineSink:
         return bool(self._rest)
 
     def _write(self) -> bool:
-        """Write as many queued lines as the descriptor takes. Returns True if the queue is empty then: all lines were
-        written, or dropped because they never can be.
+        """Write as many queued lines as the descriptor takes. Returns True if the queue is empty afterwards, because
+        all lines were written or dropped (a line is dropped if it can never be written).
         """
         rest, sent = self._rest, 0
         while sent < len(rest) and (not self._may_block or self._poll.poll(0)):
@@ -235,9 +235,9 @@ class LineSink:
         return not rest
 
     def _upto(self, sent: int) -> int:
-        """The index at which the next write ends, if it begins at index `sent` of the queued bytes: after the last
-        whole line that fits into one write, so that a kill leaves no line half written. A line that is longer than a
-        write is cut.
+        """The index at which the next write ends, if it begins at index `sent` of the queued bytes. That is the end of
+        the last whole line that fits into one write, so that no line is half written if the process is killed. A line
+        that is longer than one write is cut.
         """
         end = sent + self._chunk
         if end >= len(self._rest):
@@ -246,13 +246,13 @@ class LineSink:
 
 
 def _writer(descriptor: int, mode: int) -> tuple[Callable[[bytearray], int], socket.socket | io.FileIO | None, bool]:
-    """The function that writes to a descriptor without waiting, the object that has to be closed afterwards (None for
-    none), and whether the function might block all the same where the descriptor is not ready. `mode`: the
-    descriptor's, by `fstat`.
+    """Return three things: the function that writes to a descriptor without waiting; the object that has to be closed
+    afterwards (None for none); and whether the function might block all the same if the descriptor is not ready.
+    `mode`: the descriptor's mode, by `fstat`.
 
-    A pipe or a terminal is opened once more: whether writing blocks is a property of the open file, which other
-    processes share (a shell, the process at the other end of `2>&1`). A regular file has room or has none, and never
-    blocks.
+    A pipe or a terminal is opened a second time: whether writing blocks is a property of the open file, which other
+    processes share (a shell, the process at the other end of `2>&1`). A regular file never blocks: it has room or has
+    none.
     """
     if stat.S_ISSOCK(mode):
         sock = socket.socket(fileno=os.dup(descriptor))

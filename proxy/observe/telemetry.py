@@ -1,4 +1,4 @@
-"""The factories of what sends metrics and log lines over OTLP, if the environment asks for it.
+"""The factories of the senders of metrics and log lines over OTLP, which are made if the environment asks for them.
 
 This module imports nothing of opentelemetry: `proxy.observe.otel_metrics` and `proxy.observe.otel_logs` do, and are
 loaded only then. Spans have a factory of their own (`proxy.observe.tracing`).
@@ -22,9 +22,9 @@ _INTERVAL = 60.0
 
 
 def metric_sender(environ: Mapping[str, str], began: float, notify: Callable[..., None]) -> MetricSender | None:
-    """The sender of metrics of a process that `began` at this time (seconds since 1970); None if the environment
-    variables `environ` ask for none. `notify` is called with what goes wrong, for the log: an event, lines for people,
-    facts for machines.
+    """The sender of the metrics of a process that `began` at this time (seconds since 1970); None if the environment
+    variables `environ` ask for none. `notify`: called if something goes wrong, with an event, lines for people, and
+    facts for machines, all for the log.
     """
     if not _is_wanted(environ, "METRICS", otherwise="otlp"):
         return None
@@ -38,8 +38,8 @@ def metric_sender(environ: Mapping[str, str], began: float, notify: Callable[...
 
 
 def log_sender(environ: Mapping[str, str], notify: Callable[..., None]) -> ClosingSink | None:
-    """The sender of log lines over OTLP; None if the environment variables `environ` ask for none. `notify` is called
-    with what goes wrong: an event, lines for people, facts for machines.
+    """The sender of log lines over OTLP; None if the environment variables `environ` ask for none. `notify`: called if
+    something goes wrong, with an event, lines for people, and facts for machines.
     """
     if not _is_wanted(environ, "LOGS", otherwise="none"):
         return None
@@ -61,9 +61,10 @@ def interval(environ: Mapping[str, str]) -> float:
 
 
 def _is_wanted(environ: Mapping[str, str], signal: str, *, otherwise: str) -> bool:
-    """Whether the environment asks for one of OpenTelemetry's signals (`signal`: METRICS or LOGS, as in the variables'
-    names): OTEL_…_EXPORTER is otlp, and there is an endpoint. If that variable is not set, the signal is wanted if it
-    has an endpoint of its own, or if `otherwise` is "otlp" and there is one for all signals.
+    """Whether the environment variables `environ` ask for one of OpenTelemetry's signals (`signal`: METRICS or LOGS, as
+    in the variables' names). The signal is wanted if OTEL_…_EXPORTER is otlp and there is an endpoint. If that variable
+    is not set, it is wanted if the signal has an endpoint of its own, or if `otherwise` is "otlp" and there is an
+    endpoint for all signals.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False

@@ -1,8 +1,8 @@
 """The trace that a call is part of (W3C Trace Context).
 
-Every sending has a span of its own, and the upstream gets that span as its parent: of three attempts it is visible
-which one an upstream's own spans belong to. The app's traceparent decides the trace; if the app sent none, or an
-unreadable one, a new trace begins (W3C Trace Context, section 4.3).
+Every sending has a span of its own, and the upstream gets that span as its parent. So if there are three attempts, it
+is visible to which of them an upstream's own spans belong. The app's traceparent decides the trace. If the app sent
+none, or an unreadable one, a new trace begins (W3C Trace Context, section 4.3).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Bits = Callable[[int], int]
 class Trace:
     """The trace of one call.
 
-    `parent` is the app's span, None if the app sent none; `is_new`: the trace begins here. `spans` has, for each
-    attempt's number, the spans of its sendings in order. `urls` has scheme and path (with the query, unmasked) of each
-    attempt.
+    `parent`: the app's span, None if the app sent none; `is_new`: whether the trace begins here. `spans`: for the
+    number of each attempt, the spans of its sendings in order. `urls`: for each attempt, its scheme and path (with the
+    query, unmasked).
     """
 
     __slots__ = ("_bits", "flags", "identity", "parent", "spans", "urls")
@@ -52,8 +52,9 @@ class Trace:
         return self._field(self.spans[attempt][-1])
 
     def shown(self, history: Sequence[AttemptRecord]) -> str:
-        """The traceparent that the log record of the call carries, a call with this `history`. It names the span whose
-        answer went to the app, else the latest span, else the app's own; "" if there is none of them.
+        """The traceparent for the log record of a call with this `history`. It names the span whose answer went to the
+        app; if there is no such span, the latest span; if there is none, the app's own span. "" if there is none of
+        these.
         """
         if self.spans:
             delivered = [record.attempt for record in history if record.decision == "delivered"]

@@ -16,7 +16,9 @@ from proxy.observe.trace_context import Bits, Trace
 
 
 class Tracer(Protocol):
-    """A maker of spans. A tracer is also an observer, of calls that carry a trace."""
+    """A maker of spans for the attempts of calls: `begin` makes the trace of a call, and `traced` gets the call when it
+    is over.
+    """
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
         """The trace of a call. `sent` are the app's traceparent fields; `bits` draws that many random bits."""

@@ -1,8 +1,8 @@
-"""The weather of upstreams, which is where there is a limit or an outage and which calls are held, as the admin port
-shows it.
+"""The weather of upstreams as the admin port shows it: where there is a limit or an outage, and which calls are held.
 
-Contract, section 14, "Watching it". Without workers it is read from the governors of this process, the objects that
-find limits and outages; a worker sends its own with its counts, and the parent adds them up. Reading changes nothing.
+Contract, section 14, "Watching it". Without workers, the weather is read from the governors of this process, the
+objects that find limits and outages. With workers, each worker sends its own weather with its counts, and the parent
+adds them up. Reading changes nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "
 
 
 class LaneWeather(NamedTuple):
-    """The weather of one lane: of the calls that one group of callers sends to one endpoint. The lane is named by
-    `upstream`, `scope` (the scope value), `endpoint` ("" for the upstream as a whole) and `group` (the callers).
-    `held`: the number of calls that are held, and `by` the cause: a key of HOLDS, "" for none. `limit`: how many
-    attempts may be under way, infinity for no limit, and `pace` how many are sent a second, 0 if that is not limited;
-    `under_way`: the attempts that count against the limit. `is_shared`: limit and attempts are those of all workers.
-    `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock), infinity for
-    none. `left`: what is left of the upstream's own limits, by name, as answers said (`pushback.ahead`).
+    """The weather of one lane, which has the calls of one group of callers to one endpoint. `upstream`, `scope` (the
+    scope value), `endpoint` ("" for the upstream as a whole) and `group` (the callers) name the lane.
+
+    `held`: the number of calls that are held; `by`: the cause, a key of HOLDS, "" for none. `limit`: how many attempts
+    may be under way, infinity for no limit; `pace`: how many attempts are sent a second, 0 if that is not limited;
+    `under_way`: the attempts that count against the limit. `is_shared`: whether limit and attempts are those of all
+    workers. `limited_since` and `out_since`: when the limit and the outage began (seconds of the monotonic clock),
+    infinity for none. `left`: what is left of each of the upstream's own limits, by name, as the upstream's answers
+    said (`pushback.ahead`).
     """
 
     upstream: str
@@ -68,8 +70,9 @@ class LaneWeather(NamedTuple):
 
 
 def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterator[LaneWeather]:
-    """The lanes with a limit, an outage or held calls; under `mode: observe`, with a limit or an outage that would hold
-    calls. `governors`: each with its upstream and scope value.
+    """The lanes with a limit, an outage, held calls, or a known rest of the upstream's own limits. Under `mode:
+    observe` no call is held; a limit or an outage is one that would hold calls. `governors`: each governor with its
+    upstream and its scope value.
     """
     for upstream, scope, governor in governors:
         is_seen = governor.holds(now) or governor.ahead is not None or scope.endswith(OBSERVED)
@@ -80,8 +83,8 @@ def weather(governors: Iterable[tuple[str, str, Governor]], now: float) -> Itera
 
 
 def causes(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterator[tuple[str, str, Lane]]:
-    """The lanes that hold calls, each with its upstream and the cause, a key of HOLDS. `governors`: each with its
-    upstream and scope value.
+    """The lanes that hold calls, each with its upstream and the cause, a key of HOLDS. `governors`: each governor with
+    its upstream and its scope value.
     """
     for upstream, scope, governor in governors:
         for lane in governor.all_lanes():
@@ -90,7 +93,7 @@ def causes(governors: Iterable[tuple[str, str, Governor]], now: float) -> Iterat
 
 
 def _cause(lane: Lane, now: float) -> str:
-    """The cause for which a lane holds calls, or would: a key of HOLDS, "" for none."""
+    """The cause for which a lane holds calls, or would hold them under `mode: observe`: a key of HOLDS, "" for none."""
     if lane.is_ahead:
         return lane.holds(now)
     if lane.outage.is_on and lane.outage.is_known(now):
@@ -150,7 +153,9 @@ def _together(one: LaneWeather, other: LaneWeather) -> LaneWeather:
 
 
 def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The least that is left of each of the upstream's own limits, by name, of several reports (name, what is left)."""
+    """For each of the upstream's own limits, by name, the least that any of several reports says is left of it. `left`:
+    the reports, each the name of a limit and what is left of it.
+    """
     found: dict[str, float] = {}
     for name, rest in left:
         found[name] = min(rest, found.get(name, rest))
@@ -161,7 +166,7 @@ def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def callers(group: bytes) -> str:
-    """The callers that `group` stands for (`proxy.retry.caller`), in words: everybody, those with a credential or
+    """The callers that `group` stands for (`proxy.retry.caller`), in words: all callers, those with a credential or
     without one, or those of a route.
     """
     if group == ALL_CALLERS:

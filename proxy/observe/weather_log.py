@@ -26,8 +26,8 @@ _NEWS = 200
 
 
 class Noted(NamedTuple):
-    """A limit or an outage that began or is over, and the process id of the worker that noticed it (0 if there are no
-    workers).
+    """A change of weather (a limit or an outage that began or is over), and the process id of the worker that noticed
+    it (0 if there are no workers).
     """
 
     change: WeatherChanged
@@ -36,9 +36,9 @@ class Noted(NamedTuple):
 
 class WeatherLog:
     """The log of the last changes of weather (limits and outages that began or are over) in one process, and the
-    weather now. `look` returns the lanes of this process's governors, and `count` the number of this process's held
-    calls by app; both are None in the parent of workers, which uses what the workers have sent. `troubled`: the scopes
-    (upstream, scope value) of this process in which there may be a limit or an outage.
+    weather now. `look`: returns the lanes of this process's governors; `count`: returns the number of this process's
+    held calls by app; both are None in the parent of workers, which uses what the workers have sent. `troubled`: the
+    scopes (upstream, scope value) of this process in which there may be a limit or an outage.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class WeatherLog:
         return sum(self._held_by_workers.values(), HeldByApp()) if self._count is None else self._count()
 
     def heard(self, worker: int, lanes: Sequence[LaneWeather], held: HeldByApp) -> None:
-        """Take `lanes`, those of the worker with this number as they are now, and `held`, its held calls by app."""
+        """Take what a worker has sent. `worker`: the worker's number; `lanes`: its lanes as they are now; `held`: its
+        held calls by app.
+        """
         self._of_workers[worker] = lanes
         self._held_by_workers[worker] = held
 
@@ -97,8 +99,9 @@ class WeatherLog:
         return sorted(self._of.get(upstream, ()), key=lambda noted: noted.change.at)
 
     def began(self, lane: LaneWeather, event: str) -> WeatherChanged | None:
-        """The change with which the limit (`event`: limit_began) or the outage (outage_began) of this lane began; None
-        if it is not kept. Several workers may have noticed it; the one with the most evidence counts.
+        """The change with which the limit (`event`: limit_began) or the outage (`event`: outage_began) of this lane
+        began; None if the log does not keep it. If several workers noticed the beginning, the change with the most
+        evidence is returned.
         """
         found = [noted.change for noted in self._of.get(lane.upstream, ())]
         began = [change for change in found if change.event == event and lane.is_of(change)]
@@ -107,8 +110,9 @@ class WeatherLog:
 
 
 class FirstAndLast:
-    """The workers that have noticed each limit and each outage. The log gets only the report of the first worker that
-    saw it begin by attempts of its own (its evidence), and of the last that notices its end.
+    """The workers that have noticed each limit and each outage. Of the workers' reports, the log gets two: that of the
+    first worker that saw the beginning by attempts of its own (its evidence), and that of the last worker that notices
+    the end.
     """
 
     def __init__(self) -> None:
@@ -116,9 +120,9 @@ class FirstAndLast:
         self._told: set[tuple[Any, ...]] = set()
 
     def is_news(self, pid: int, event: str, facts: Mapping[str, Any]) -> bool:
-        """Note that a worker (`pid`) reports the beginning or the end of a limit or an outage; return whether the log
-        is to have it: the first report with evidence of a beginning, and the last of an end. `event`: the name of the
-        worker's notice; `facts`: the notice's facts.
+        """Note that a worker (`pid`) reports the beginning or the end of a limit or an outage. Returns whether the log
+        gets the report: the first report of a beginning that has evidence, or the last report of an end. `event`: the
+        name of the worker's notice; `facts`: the notice's facts.
         """
         kind, _, which = event.partition("_")
         key = kind, facts["upstream"], facts["endpoint"], facts["callers"], facts["observed"]
