@@ -21,5 +21,8 @@ cdef class EndedStreams:
 
     @cython.locals(near=bytearray, place=Py_ssize_t, passed=Py_ssize_t)
     cdef add(self, long long number, bint was_reset)
+    cdef _add_late(self, long long number, bint was_reset)
+    @cython.locals(near=bytearray, first=Py_ssize_t, few=Py_ssize_t, place=Py_ssize_t, number=cython.longlong)
+    cdef _pass(self, Py_ssize_t passed)
     @cython.locals(place=Py_ssize_t)
     cdef was_reset(self, long long number)

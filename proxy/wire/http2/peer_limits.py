@@ -67,7 +67,8 @@ class EndedStreams:
 
     Nearly all streams end soon after they were opened, about in the order of their ids: each of these takes one octet
     of `_near`, which begins with the stream `_first` (counted in streams, so half its id). A stream that ends after
-    most of those that were opened later is one of few, and kept by its number.
+    most of those that were opened later is one of few, and kept by its number; so are streams before ids that were
+    skipped.
     """
 
     __slots__ = ("_before", "_first", "_latest", "_near")
@@ -75,7 +76,7 @@ class EndedStreams:
     def __init__(self) -> None:
         self._near = bytearray()  # by stream: 0 for none that is over, _ENDED or _RESET
         self._first = 0
-        self._latest: dict[int, bool] = {}  # the few that ended late
+        self._latest: dict[int, bool] = {}  # the few that are kept by number
         self._before: dict[int, bool] = {}
 
     @property
@@ -90,18 +91,36 @@ class EndedStreams:
         near = self._near
         place = (number >> 1) - self._first
         if place < len(near) - _REMEMBERED:
-            if len(self._latest) >= _REMEMBERED:
-                self._before, self._latest = self._latest, {}
-            self._latest[number] = was_reset
+            self._add_late(number, was_reset)
             return
         if place >= _SPAN:
             passed = place - _SPAN // 2
-            del near[:passed]
-            self._first += passed
+            self._pass(passed)
             place -= passed
         if place >= len(near):
             near.extend(bytes(place + 1 - len(near)))
         near[place] = _RESET if was_reset else _ENDED
+
+    def _add_late(self, number: int, was_reset: bool) -> None:
+        if len(self._latest) >= 2 * _REMEMBERED:
+            self._before, self._latest = self._latest, {}
+        self._latest[number] = was_reset
+
+    def _pass(self, passed: int) -> None:
+        """Drop the first `passed` octets. If few streams are left then, because the peer skips ids, the latest of those
+        that had ended are kept by their numbers.
+        """
+        near, first = self._near, self._first
+        few = _REMEMBERED - (len(near[passed:]) - near.count(0, passed))
+        place = min(passed, len(near))
+        while few > 0 and place > 0:
+            place -= 1
+            number = 2 * (first + place) + 1
+            if near[place] and number not in self._latest and number not in self._before:  # these are newer
+                self._add_late(number, near[place] == _RESET)
+                few -= 1
+        del near[:passed]
+        self._first = first + passed
 
     def was_reset(self, number: int) -> bool | None:
         """Whether we broke off this stream, which is over; None if it never existed or is forgotten."""

@@ -36,6 +36,19 @@ def test_a_stream_that_ends_long_after_it_was_opened_is_remembered(later: int, j
     assert side.failure is None and resets(side.said()) == []
 
 
+@pytest.mark.parametrize("skip", [20, 1_500, 3_000, 1_000_000])
+@pytest.mark.parametrize("later", [1, 500])
+def test_a_peer_that_skips_ids_may_still_send_what_was_under_way(skip: int, later: int) -> None:
+    """Trailers, say, of a stream that we broke off."""
+    side = app()
+    serve(side, 1, 3)
+    side.feed(headers(5, POST, end=False))
+    side.accepted.pop().reset(CANCEL)
+    serve(side, *range(5 + skip, 5 + skip + later * skip, skip))
+    side.feed(headers(5, ((b"x-sum", b"1"),)))
+    assert side.failure is None and goaways(side.said()) == []
+
+
 def test_a_head_on_a_stream_that_ended_is_refused_and_on_one_that_never_was_ends_the_connection() -> None:
     side = app()
     serve(side, 1, 5)
