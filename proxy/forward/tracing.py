@@ -1,4 +1,4 @@
-"""Calls whose attempts are spans of a trace; without tracing, none of this is on the path of a call.
+"""Calls whose attempts are spans of a trace. If nothing is traced, no call runs this code.
 
 Traced calls are decided, sent and answered like any other; the `traceparent` of an attempt names the attempt's span.
 """

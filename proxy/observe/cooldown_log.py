@@ -107,7 +107,9 @@ def _is_same(one: CooldownBegan, other: CooldownBegan) -> bool:
 
 
 def line(began: CooldownBegan) -> str:
-    """A cooldown that began, in words for people: where, how long, by which answer, and who waits."""
+    """A cooldown that began, in words for people: where it began, how long it lasts, which answer began it, and which
+    calls wait.
+    """
     where = began.upstream + (f": {began.endpoint}" if began.endpoint else "")
     who = "all calls" if began.group == ALL_CALLERS else callers(began.group)
     return f"{where}: a {began.status} to {began.method} asked for {began.delay:.3g} s ({began.field}): {who} wait"

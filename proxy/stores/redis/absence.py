@@ -1,7 +1,8 @@
-"""The time during which Redis is not available: when it is tried again, and what this process may spend meanwhile.
+"""The time during which Redis is not available: when this process tries to reach Redis again, and how many tokens it
+may spend meanwhile.
 
-`redis.on_outage` decides that: `share`, the part of the tokens that is this process's (`proxy.stores.redis.members`);
-`local`, a bucket of the whole size; `deny`, nothing.
+The setting `redis.on_outage` says how many: `share`, the part of the tokens that is this process's
+(`proxy.stores.redis.members`); `local`, as many as a bucket of the whole size has; `deny`, none.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Absence:
         self.mends_at = now + self._draw() * min(_MOST_SPREAD, crowd * _SPREAD)
 
     def failed(self, now: float, *, begins: bool) -> None:
-        """Note that Redis did not answer, and set the time of the next try: after a pause that doubles with each
-        failure, up to a bound, or after a random time between half of that and all of it. `begins`: an outage begins
-        with this failure.
+        """Note that Redis did not answer, and set the time of the next try. Each failure doubles the pause before the
+        next try, up to a bound; the pause of this process is a random time between half of that and all of it.
+        `begins`: an outage begins with this failure.
         """
         if begins:
             if now - self._back_at > _STEADY:

@@ -127,7 +127,7 @@ class Batches:
         return self._absence.count
 
     def withholds(self) -> str:
-        """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
+        """The reason why no tokens are granted while Redis is out; "" if some are granted, or if Redis is not out."""
         return self._absence.withholds(self.share) if self.out else ""
 
     def withholds_alone(self, now: float) -> str:

@@ -74,7 +74,7 @@ class Store(Protocol):
         """The part of every bucket's tokens that this process may spend without Redis, from now on."""
 
     def withholds(self) -> str:
-        """The reason why nothing is granted while Redis is out; "" if something is, or if Redis is not out."""
+        """The reason why no tokens are granted while Redis is out; "" if some are granted, or if Redis is not out."""
 
     def withholds_alone(self, now: float) -> str:
         """The reason why `on_outage` grants nothing to a call for which Redis's reply is too late; "" if it may grant
@@ -207,15 +207,15 @@ class RedisBucket:
         self._leaving = False
 
     def withheld(self) -> str:
-        """The reason why nothing is granted at the moment, whatever the level: Redis is out, or has not answered a call
-        in time, and `on_outage` leaves this process nothing. Else "".
+        """The reason why this bucket grants no tokens at the moment, whatever its level: Redis is out, or has not
+        answered a call in time, and `on_outage` leaves this process no tokens. "" if there is no such reason.
         """
         return self.store.withholds() or self._silent
 
     # -- for the store ----------------------------------------------------------------------------------------------
 
     def puts_off(self, at: float, now: float) -> bool:
-        """Whether the message that was due at `at` is left for later. If so, the bucket has scheduled it again."""
+        """Whether the message that was due at `at` is not to be sent yet. If so, the bucket has scheduled it again."""
         return False
 
     def message(self, now: float) -> list[object]:

@@ -1,13 +1,14 @@
 """This process's places under a limit on attempts under way (`concurrency: {max: N}`) that a fleet shares.
 
-Redis leases places to the processes, at most N in all. A process uses the places that it leases without asking; when
-they are not enough it asks once for all its waiting calls, and is told of places as they become free (`concurrency.lua`
-says how they are divided), so that messages grow with processes, not with calls. While it has places or waits for some,
-it reports every BEAT seconds, and more often only if what it needs changes: MOST times a second at most. In large
-fleets it reports less often (`bucket.hold_pause`), and places change hands less often.
+Redis leases places to the processes, at most N in all. A process uses the places that it leases without asking. When
+they are not enough, it asks once for all its waiting calls, and is told of places as they become free
+(`concurrency.lua` says how they are divided). So the number of messages grows with processes, not with calls. While a
+process has places or waits for some, it reports every BEAT seconds, and sooner only if the number of places that it
+needs changes: MOST times a second at most. In large fleets it reports less often (`bucket.hold_pause`), and places
+change hands less often.
 
-If Redis is not available, a process uses its share of the places: N divided by the processes of the fleet, at least
-one; all N under `on_outage: local`. Attempts that are under way then are not cut.
+If Redis is not available, a process uses its share of the places: N divided by the number of processes of the fleet, at
+least one; under `on_outage: local`, all N. Attempts that are under way when Redis becomes unavailable go on.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PlaceLease(RedisBucket):
 
     @property
     def may_give(self) -> bool:
-        """Whether Redis may have more places for this process, as far as is known."""
+        """Whether Redis may have more places for this process, as far as this process knows."""
         return not self.store.out and not self._short
 
     # -- for the places ---------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""A cooldown in Redis: it is reported to the other machines, and its slow start, in which a growing number of held
-calls may be under way ("places"), is shared by the fleet.
+"""A cooldown in Redis: it is reported to the other machines, and the fleet shares its slow start, in which a growing
+number of held calls may be under way ("places").
 
-A cooldown belongs to an upstream and a scope value; its lanes cool down separately. The number of places by which the
-calls of a lane return is one for the whole fleet, kept by Redis; each process that holds calls has its share of it.
-Every PROMPT seconds while it holds any, and in large fleets less often, a process reports how many places it added and
-how many it would use, and is given its share. While the delay lasts no process has a place, and each reports every few
-seconds. If Redis is not available, each process has a slow start of its own. A limit that begins because attempts are
-refused, and an outage, are shared likewise (`proxy.stores.redis.weather`).
+A cooldown belongs to an upstream and a scope value; each of its lanes cools down separately. The number of places by
+which the calls of a lane return is one number for the whole fleet, kept by Redis, and each process that holds calls has
+its share of it. While a process holds calls, it reports every PROMPT seconds, in large fleets less often, how many
+places it added and how many it would use, and is given its share. While the delay lasts no process has a place, and
+each reports every few seconds. If Redis is not available, each process has a slow start of its own. A limit that begins
+because attempts are refused, and an outage, are shared in the same way (`proxy.stores.redis.weather`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The factory of what machines share: in Redis if the definition says so, else by the inner factory.
+"""The factory of the objects that machines share: those whose definition says so are made in Redis, and the inner
+factory makes the others.
 
-Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use one; the inner factory
-makes everything else. A cooldown that a call of this process starts is published; a published one holds the calls of
-this process too, and never shortens one that it has. A credential that is put aside and an endpoint that refuses
-connections are published too (`news`).
+Redis keeps buckets whose definition says `store: redis`, and the cooldowns of upstreams that use such a bucket. A
+cooldown that a call of this process starts is published. A cooldown that another process publishes holds the calls of
+this process too, and never shortens one that this process has already. A credential that is put aside and an endpoint
+that refuses connections are published too (`news`).
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ class RedisFactory(Factory):
         return roster
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Share with the fleet which endpoints of this upstream refuse connections: publish those found here, and take
-        over those found elsewhere.
+        """Share with the fleet which endpoints of this upstream refuse connections: publish what this process finds
+        out, and take over what other processes publish.
         """
         self.inner.share_endpoints(upstream, group)
         if upstream in self.upstreams:

@@ -1,12 +1,13 @@
 """Leases: tokens of the fleet's quotas and rates that one process may spend without asking.
 
-Law: nothing is spent that is not leased, so the fleet never spends more than the bucket has. A process that is using a
-bucket keeps a few tokens ready, as many as it has just been spending, but no more than a fair part of half the level,
-in whole prices, and returns the rest: so tokens do not lie about where they can't pay, or where they are not needed. A
-process that has used none for a second returns all of them.
+Law: only leased tokens are spent, so the fleet never spends more than the bucket has. A process that is using a bucket
+keeps a few tokens leased: as many as it has just been spending, in whole prices, but no more than a fair part of half
+the level. It returns the rest, so that no tokens lie unused where they are too few to pay a price, or where they are
+not needed. A process that has used none for a second returns all of them.
 
-If Redis is out, a bucket of this process's share of the definition continues from its share of the last known level,
-which the unspent lease is a part of; what it spends and earns is reported when Redis is back.
+If Redis is out, each process continues with a bucket of its own, which has this process's share of the definition, and
+begins with this process's share of the last known level. The unspent lease is a part of that share. The tokens that
+this bucket spends and earns are reported when Redis is back.
 """
 
 from __future__ import annotations

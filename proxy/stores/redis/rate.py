@@ -1,13 +1,14 @@
-"""Rates of a fleet: tokens that attempts pay for, first ones too, and calls that wait for them.
+"""Rates of a fleet: tokens that every attempt pays for, first attempts too, and the calls that wait for them.
 
-A process has a part of the rate: Redis says how many tokens a second it may use until it reports again, and divides the
-rate by what each process could use (`rate.lua`). So a process reports every few seconds, however many calls pay; sooner
-if it could use more and there is more to have, or if another process needs some of its part and Redis calls it.
+A process has a part of the rate: Redis says how many tokens a second the process may use until it reports again, and
+divides the rate by the number of tokens that each process could use (`rate.lua`). So a process reports only every few
+seconds, however many calls pay. It reports sooner if it could use more tokens and more are left, or if another process
+needs some of its part and Redis asks for a report.
 
 Waiting calls do not poll. A process asks once for all its waiters, and knows when each token comes: by its part or, if
-the burst has less than one token for each process, by the tokens that Redis reserves for it, of at most the next tenth
-of a second's refill. The process gives them to its waiters in its own order. So the number of messages grows with
-tokens and processes, and never with the time that calls wait.
+the burst has less than one token for each process, by the tokens that Redis reserves for it, at most those of the next
+tenth of a second's refill. The process gives the tokens to its waiters in its own order. So the number of messages
+grows with tokens and processes, and never with the time that calls wait.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A process's share of the fleet's tokens, in an outage of Redis.
 
 Law: the shares of all processes add up to at most the whole. Level, capacity and rate of a bucket are divided by the
-number of processes. A part that is less than one price could never pay, so whole prices go to the processes in turn: of
-a level, the processes with the lowest numbers get one each; of a rate, each token has its turn, and every N-th is this
-process's.
+number of processes. A part that is less than one price could never pay, so whole prices go to the processes in turn. Of
+a level, the processes with the lowest numbers get one price each. Of a rate, every N-th token is this process's, in a
+fleet of N processes.
 """
 
 from __future__ import annotations

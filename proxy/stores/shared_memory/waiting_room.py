@@ -1,12 +1,14 @@
-"""The waiting room of all workers of one machine: `limits.waiting` and each upstream's share of it, exactly.
+"""The waiting room of all workers of one machine: the limit `limits.waiting`, and each upstream's share of it, kept
+exactly over all workers.
 
 Law: a worker writes only its own page of shared memory, and both limits are checked over all pages under one lock, so
 that no two workers take the same place. The page of a worker that was killed is wiped by the parent, which frees its
 places.
 
 Theory. A page begins with the worker's number of waiting calls. After it comes a table of the upstreams whose calls a
-gate holds there, with how many: pairs of words, found by probing from the name's hash up to the first empty pair. A
-pair whose count is 0 stays as a bridge until the pair after it is empty.
+gate holds in this worker. Each upstream has a pair of words: the hash of its name, and the number of these calls. A
+pair is found by probing from the hash up to the first empty pair. A pair whose count is 0 stays as a bridge until the
+pair after it is empty.
 """
 
 from __future__ import annotations
