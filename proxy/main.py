@@ -29,6 +29,7 @@ from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
 from proxy.freed_memory import settle_in
+from proxy.hidden_values import later, shown
 from proxy.observe.access_log import is_for_people
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.masking import config as masked
@@ -83,7 +84,7 @@ async def _serve(file: str | None, loaded: Callable[[], LoadResult], edit: Edit 
         if not await process.open_unless_ended():
             return 0
     except CannotListenError as error:
-        _say(str(where(process.settings, error)))
+        _say(shown(str(where(process.settings, error)), process.settings.hidden))
         return 2
     except WorkerFailedError as error:
         _say(f"redrive: {error}")
@@ -169,6 +170,7 @@ class ServerProcess:
             OUT, self._loop.call_later, turn, self._metrics.lost, lambda why: self._log_trouble.report(pid, why)
         )
         self._notices = Notices(self._sink, self._to_people, wall, console=console)
+        self._notices.hidden = self.settings.hidden
         self._notices.also = log_sender(os.environ, self._notices.notify)
         self._figures = metric_sender(os.environ, wall(), self._notices.notify)
 
@@ -284,7 +286,7 @@ class ServerProcess:
             try:
                 plan = self._listeners.plan(settings)
             except CannotListenError as error:
-                errors = [str(where(settings, error))]
+                errors = [shown(str(where(settings, error)), settings.hidden)]
         self._reload_errors = errors
         if asked_for is None or settings is None or plan is None:
             self._metrics.reloaded("failure")
@@ -300,6 +302,7 @@ class ServerProcess:
         self._notify_little_memory()
         self._admin = settings.admin or self._admin
         self._notices.console = is_for_people(settings.log.format, OUT)
+        self._notices.hidden = later(settings.hidden, self._notices.hidden)
         parts += self._serving.use(settings)
         self._beside.begin(asyncio.to_thread(release_parts, parts))
         self._taken = asyncio.Event()
@@ -425,6 +428,7 @@ class ServerProcess:
             explain=lambda call: _explained(self.settings, call),
             policy=lambda upstream: _policy_of(self._file, upstream),
             what_if=lambda *draft: _tried(self._file, self.settings, *draft),
+            hidden=lambda: self._notices.hidden,
         )
 
     def _at_rest(self) -> tuple[int, int] | None:

@@ -23,6 +23,7 @@ from proxy.config.settings import Address, Settings
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.freed_memory import FreedMemory
+from proxy.hidden_values import HiddenValues, later
 from proxy.observe import cooldown_log
 from proxy.observe.access_log import AccessLog, is_for_people
 from proxy.observe.call_record import Observer
@@ -124,6 +125,7 @@ def data_path(
         share=share,
     )
     made.recent, made.log = recent, log
+    made.hide(settings.hidden)
     observers.soon = made.context.watch.at_tick
     return made
 
@@ -328,6 +330,7 @@ class DataPath:
         self.fleet.use(settings)
         if self.log is not None:
             self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
+        self.hide(settings.hidden)
         self.acceptor.use(settings)
         forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
         self._guard.deny(settings.deny_destinations)
@@ -339,6 +342,15 @@ class DataPath:
         context.store.per_request, context.store.total = settings.buffers.per_request, settings.buffers.total
         self.env.waiting.capacity = settings.limits.waiting
         return forgotten
+
+    def hide(self, hidden: HiddenValues | None) -> None:
+        """Have the log and spans hide this, the contents of files in a configuration's addresses (None: none), from now
+        on.
+        """
+        if self.log is not None:
+            self.log.hidden = later(hidden, self.log.hidden)
+        if self._tracer is not None:
+            self._tracer.hidden = later(hidden, self._tracer.hidden)
 
     async def settled(self) -> None:
         """Return at once: without workers, a configuration is in force as soon as it is taken."""

@@ -11,6 +11,7 @@ from proxy.admin.holders import circuits, cooldowns, credentials, open_circuits,
 from proxy.admin.turns import in_turns
 from proxy.admin.upstream_view import provisions
 from proxy.config.settings import Settings
+from proxy.hidden_values import HiddenValues
 from proxy.observe.exposition import Gauges
 from proxy.observe.held_apps import HeldByApp
 from proxy.observe.metrics import Metrics
@@ -73,10 +74,12 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         begun=[(label, begun.get(label, 0)) for label in {**left, **begun}],
         held=[((label, by), count) for label, of in held.items() for by, count in of.items()],
         held_by_app=by_app,
-        places=weather_view.limits(lanes, settings.router),
-        outages=weather_view.outages(lanes, settings.router),
+        places=_of_endpoints(weather_view.limits(lanes, settings.router), settings.hidden),
+        outages=_of_endpoints(weather_view.outages(lanes, settings.router), settings.hidden),
         remaining=weather_view.remaining(lanes),
-        circuits=open_circuits(await circuits(settings.router, registry, now), settings.router),
+        circuits=_of_endpoints(
+            open_circuits(await circuits(settings.router, registry, now), settings.router), settings.hidden
+        ),
         credentials=usable_credentials(await credentials(settings.router, registry, now)),
         under_way=[(label, used) for label, (used, _) in limited.items()],
         waiting_for_place=[(label, waiting) for label, (_, waiting) in limited.items()],
@@ -91,3 +94,10 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         workers=workers,
         **of_process,
     )
+
+
+def _of_endpoints(found: weather_view.Samples, hidden: HiddenValues | None) -> weather_view.Samples:
+    """Samples by upstream and endpoint, with the endpoints' names as they may be shown, each once."""
+    if hidden is None:
+        return found
+    return list({(label, hidden.text(endpoint)): value for (label, endpoint), value in found}.items())

@@ -24,6 +24,7 @@ from proxy.admin.timeline import Timeline
 from proxy.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
 from proxy.admin.views import View
 from proxy.admin.weather_view import holding
+from proxy.hidden_values import HiddenValues
 from proxy.observe.recent_calls import KEPT, NumberedCall
 from proxy.transport.clock import monotonic, wall
 
@@ -112,7 +113,7 @@ class Handlers:
         if "verbose" not in request.query:
             return await self.readyz(request)
         state = self._view.readiness()
-        return await _json(request, lambda: asdict(state), 200 if state.ready else 503)
+        return await self._json(request, lambda: asdict(state), 200 if state.ready else 503)
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         """`/metrics`: Prometheus text, or OpenMetrics if Accept asks for it."""
@@ -124,7 +125,7 @@ class Handlers:
         """`/config`: the effective configuration, secrets masked."""
         if said := unknown_parameter(request.query, ()):
             return refusal(400, said)
-        return await _json(request, self._view.config)
+        return await self._json(request, self._view.config)
 
     async def places(self, request: web.Request) -> web.StreamResponse:
         """`/config/places`: every effective value of a policy, or of the top level, with its file and line."""
@@ -134,7 +135,7 @@ class Handlers:
         values = self._view.places(upstream, route)
         if not values:
             return refusal(404, "There is no such upstream or route.")
-        return await _json(request, lambda: {"upstream": upstream, "route": route, "values": values})
+        return await self._json(request, lambda: {"upstream": upstream, "route": route, "values": values})
 
     async def upstreams(self, request: web.Request) -> web.StreamResponse:
         """`/upstreams`: the configuration and the counters of each upstream, or of the one that `?name` names."""
@@ -142,7 +143,7 @@ class Handlers:
             return refusal(400, said)
         await self._view.refresh()
         shown = await self._view.upstreams(request.query.get("name"))
-        return await _json(request, lambda: {"upstreams": shown})
+        return await self._json(request, lambda: {"upstreams": shown})
 
     async def series(self, request: web.Request) -> web.StreamResponse:
         """`/series`: the figures of the last fifteen minutes for the charts, one sample every five seconds, of all
@@ -153,7 +154,7 @@ class Handlers:
         name, timeline, to_wall = request.query.get("name"), self._timeline, wall() - monotonic()
         if name is None:
             together = {"name": None, **timeline.columns(None, to_wall)}
-            return await _json(request, lambda: together)
+            return await self._json(request, lambda: together)
         found = await self._view.upstreams(name)
         if not found and not timeline.knows(name):
             return refusal(404, "There is no such upstream.")
@@ -167,7 +168,7 @@ class Handlers:
             "cooldowns": cooldowns,
             "weather": self._view.weather(name),
         }
-        return await _json(request, lambda: shown)
+        return await self._json(request, lambda: shown)
 
     async def buckets(self, request: web.Request) -> web.StreamResponse:
         """`/buckets`: the level of each bucket, in portions: `?limit` is the most that are listed, `?after` the number
@@ -182,7 +183,7 @@ class Handlers:
         every, first = await self._view.buckets(), int(after)
         shown = every[first : first + int(limit)]
         following = first + len(shown) if first + len(shown) < len(every) and shown else None
-        return await _json(request, lambda: {"total": len(every), "next": following, "buckets": shown})
+        return await self._json(request, lambda: {"total": len(every), "next": following, "buckets": shown})
 
     async def requests(self, request: web.Request) -> web.StreamResponse:
         """`/requests`: the last calls, the newest first. `?limit` is the most that are listed, `?since` the number of a
@@ -207,12 +208,12 @@ class Handlers:
         if chosen is not None:
             shown = [call for call in shown if chosen.takes(call)]
             shown = shown[max(len(shown) - most, 0) :]
-        return await _json(request, lambda: {"seen": recent.seen, "requests": shown[::-1]})
+        return await self._json(request, lambda: {"seen": recent.seen, "requests": shown[::-1]})
 
     async def request(self, request: web.Request) -> web.StreamResponse:
         """`/requests/{number}`: one of the last calls."""
         call = await self._kept(request)
-        return _no_such_call() if call is None else await _json(request, lambda: json.loads(call.text))
+        return _no_such_call() if call is None else await self._json(request, lambda: json.loads(call.text))
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
         """`/requests/{number}/explain`: what the configuration in force says about one of the last calls, and what
@@ -225,7 +226,7 @@ class Handlers:
         rows = await self._view.upstreams(kept["upstream"])
         now = [said for row in rows for said in holding(row)]
         async with self._one_play:
-            return await _json(request, lambda: {**self._view.explain(kept), "now": now})
+            return await self._json(request, lambda: {**self._view.explain(kept), "now": now})
 
     async def policy(self, request: web.Request) -> web.StreamResponse:
         """`/what-if?upstream=NAME`: the parts of an upstream's policy that a user can change and try out with `POST
@@ -235,7 +236,7 @@ class Handlers:
             return refusal(400, said)
         async with self._one_play:
             found = await asyncio.to_thread(self._view.policy, request.query.get("upstream", ""))
-        return _not_in_the_file() if found is None else await _json(request, lambda: found)
+        return _not_in_the_file() if found is None else await self._json(request, lambda: found)
 
     async def what_if(self, request: web.Request) -> web.StreamResponse:
         """`POST /what-if`: try out a draft, which is a changed copy of an upstream's policy. The answer says what is
@@ -255,7 +256,7 @@ class Handlers:
             upstream, text, most = draft
             calls = await self._calls_of(upstream, most)
             found = await asyncio.to_thread(_uncollected, lambda: self._view.what_if(upstream, text, calls))
-        return _not_in_the_file() if found is None else await _json(request, lambda: found)
+        return _not_in_the_file() if found is None else await self._json(request, lambda: found)
 
     async def _calls_of(self, upstream: str, most: int) -> list[dict[str, Any]]:
         """Collect the newest calls of an upstream that are kept, at most `most`."""
@@ -269,6 +270,12 @@ class Handlers:
                     break
         return calls
 
+    async def _json(self, request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:
+        """Answer with this status, and with the result of `made` as JSON. `made` is called in a thread: for a thousand
+        upstreams it takes a tenth of a second.
+        """
+        return await _send(request, await asyncio.to_thread(_written, made, self._view.hidden()), _JSON, status)
+
     async def _kept(self, request: web.Request) -> NumberedCall | None:
         """The call that a path names by its number; None if it is not kept."""
         number = request.match_info["number"]
@@ -280,12 +287,12 @@ class Handlers:
     async def reload(self, request: web.Request) -> web.StreamResponse:
         """`POST /reload`: load the configuration again, and return what is wrong with it."""
         errors = await asyncio.shield(self._view.reload())  # completed even if the client goes away
-        return await _json(request, lambda: {"reloaded": not errors, "errors": errors}, 422 if errors else 200)
+        return await self._json(request, lambda: {"reloaded": not errors, "errors": errors}, 422 if errors else 200)
 
     async def drain(self, request: web.Request) -> web.StreamResponse:
         """`POST /drain`: stop being ready, and let calls in progress finish."""
         self._view.drain()
-        return await _json(request, lambda: {"draining": True}, 202)
+        return await self._json(request, lambda: {"draining": True}, 202)
 
 
 def _labels(upstream: dict[str, Any]) -> list[str]:
@@ -326,16 +333,9 @@ def _no_such_call() -> web.Response:
     return refusal(404, "This call is no longer kept.")
 
 
-async def _json(request: web.Request, made: Callable[[], Any], status: int = 200) -> web.StreamResponse:
-    """Answer with this status, and with the result of `made` as JSON. `made` is called in a thread: for a thousand
-    upstreams it takes a tenth of a second.
-    """
-    return await _send(request, await asyncio.to_thread(_written, made), _JSON, status)
-
-
-def _written(made: Callable[[], Any]) -> bytes:
-    """The JSON text of what `made` returns."""
-    return _uncollected(lambda: f"{json.dumps(made(), indent=2)}\n".encode())
+def _written(made: Callable[[], Any], hidden: HiddenValues | None) -> bytes:
+    """The JSON text of what `made` returns, without what is `hidden`."""
+    return _uncollected(lambda: f"{json.dumps(made() if hidden is None else hidden.data(made()), indent=2)}\n".encode())
 
 
 def _uncollected(made: Callable[[], _T]) -> _T:

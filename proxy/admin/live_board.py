@@ -33,6 +33,7 @@ from proxy.admin.turns import gradually, in_turns, rest
 from proxy.admin.upstream_state import STATES, beside, is_drained, only_keys_cool, states_of
 from proxy.admin.upstream_view import Live, Provision
 from proxy.admin.views import View
+from proxy.hidden_values import HiddenValues
 from proxy.observe.recent_calls import NumberedCall
 
 #: How many levels of each bucket a new reader of the board is sent: those of five minutes.
@@ -160,7 +161,8 @@ class LiveBoard:
         if full:
             message["states"] = {name: asdict(state) for name, state in STATES.items()}
             message["history"] = {label: self.timeline.levels(label, LEVELS) for label in self.timeline.labels()}
-        head = json.dumps(message, separators=(",", ":"))
+        hidden = self._view.hidden()
+        head = json.dumps(message if hidden is None else hidden.data(message), separators=(",", ":"))
         upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
         return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
 
@@ -191,7 +193,8 @@ class LiveBoard:
         return response
 
     async def _take(self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        names = set(await in_turns(_update_row(version, known, name, seen) for name, seen in found))
+        hidden = self._view.hidden()
+        names = set(await in_turns(_update_row(version, known, name, seen, hidden) for name, seen in found))
         if len(names) < len(known):
             for name in known.keys() - names:
                 del known[name]
@@ -205,14 +208,17 @@ def pause_after(took: float) -> float:
     return min(max(SAMPLE - took, took / _SHARE - took), _LONGEST)
 
 
-def _update_row(version: int, known: dict[str, _Row], name: str, seen: dict[str, Any]) -> str:
+def _update_row(
+    version: int, known: dict[str, _Row], name: str, seen: dict[str, Any], hidden: HiddenValues | None
+) -> str:
     """Store the figures `seen` of the row `name` in `known`, the rows as they were last made, if they differ or the row
-    is new. A row that is stored gets `version`, the number of the board's version that is being made. Return the row's
-    name.
+    is new. A row that is stored gets `version`, the number of the board's version that is being made. `hidden`: what
+    readers are not sent, None for nothing. Return the row's name.
     """
     row = known.get(name)
     if row is None or row.seen != seen:
-        known[name] = _Row(version, seen, json.dumps(seen, separators=(",", ":")))
+        text = json.dumps(seen if hidden is None else hidden.data(seen), separators=(",", ":"))
+        known[name] = _Row(version, seen, text)
     return name
 
 
@@ -334,7 +340,9 @@ class EventReader:
         board, the changed rows; "" if there is nothing new.
         """
         await self._view.refresh()
-        text = "".join(await in_turns(_event("call", call.text, call.number) for call in self._calls()))
+        hidden = self._view.hidden()
+        calls = ((call.number, call.text if hidden is None else hidden.json(call.text)) for call in self._calls())
+        text = "".join(await in_turns(_event("call", said, number) for number, said in calls))
         if self._board is not None:
             await self._board.look()
             data, self._version = self._board.since(self._version, skipped=self._skipped)

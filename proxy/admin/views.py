@@ -15,6 +15,7 @@ from typing import Any
 
 from proxy.admin.upstream_view import Live, Provision
 from proxy.config.provenance import Provenance
+from proxy.hidden_values import HiddenValues
 from proxy.observe import masking
 from proxy.observe.recent_calls import RecentCalls
 from proxy.wire.http1.compiled import CORE
@@ -61,7 +62,8 @@ class View:
     rates and credentials that the configuration in force gives each upstream. `places`: the effective values of a
     policy (upstream and route; "" is the top level) with their file and line; `loads`: the number of configurations
     that were loaded since the start. `cooldowns`: those that answers of an upstream began lately; `weather`: its limits
-    and outages that began or were over lately. `explain` takes a call as `/requests` has it, and gives what `redrive
+    and outages that began or were over lately. `hidden`: what every page and event hides of what these functions
+    return, None if nothing. `explain` takes a call as `/requests` has it, and gives what `redrive
     explain --json` prints. It is called in a thread. `policy` gives the parts of an upstream's policy that a draft may
     change. `what_if` takes an upstream, a draft of its policy and calls, and gives what is wrong with the draft and how
     the calls would have gone. Both give None if the file has no such upstream, and both are called in a thread.
@@ -87,6 +89,7 @@ class View:
     what_if: Callable[[str, str, Sequence[Mapping[str, Any]]], dict[str, Any] | None] = lambda *draft: None
     cooldowns: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
     weather: Callable[[str], list[dict[str, Any]]] = lambda upstream: []
+    hidden: Callable[[], HiddenValues | None] = lambda: None
 
 
 def places(provenance: Provenance, upstream: str, route: str) -> list[dict[str, str]]:

@@ -121,6 +121,7 @@ def compile_tree(
         unmatched_set="unmatched" in typed,
         uses_redis=bool(in_redis) or any(ref.spec.store == "redis" for ref in kinds.buckets.values()),
         redis_upstreams=in_redis,
+        hidden=problems.hidden,
     )
     return settings, upstreams.placed
 

@@ -340,7 +340,7 @@ class Policies:
                     )
             if not missing:
                 pair = self._file(cert, "cert", path), self._file(cert, "key", path)
-        return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"])
+        return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"], self._problems.hidden)
 
     def _concurrency(self, tree: Map, typed: str | dict[str, Any], owner: PolicyOwner) -> Concurrency | None:
         """The concurrency limit (on attempts under way) of a policy; None if there is none. A route that sets any key

@@ -19,6 +19,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from proxy.hidden_values import SHORTEST, HiddenValues, secrets_of
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -42,9 +44,6 @@ class Mark(NamedTuple):
 MOST_KNOWN = 1000
 #: Words longer than this are cut in messages: they are a mistake themselves, or a path whose ends identify it.
 _LONGEST = 240
-#: Secrets shorter than this are looked for only in messages about the value that they stand in, and there as whole
-#: words: other messages would not be readable without single letters.
-_SHORTEST_HIDDEN = 4
 _TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # only matched at the beginning of a word
 #: The position of a value that no file contains.
 DEFAULT = Mark("default")
@@ -85,6 +84,8 @@ class Problems:
         # By the secret, as it is and in lower case, since messages suggest other spellings.
         self._hidden: dict[str, str] = {}
         self._short: dict[Mark, dict[str, str]] = {}
+        self._shown: dict[str, str] = {}
+        self._hidden_where_shown: HiddenValues | None = None  # made of them
         #: The files that values refer to, absolute: references, credentials, service configs, certificates.
         self.referred: list[str] = []
 
@@ -95,11 +96,23 @@ class Problems:
 
     def hide(self, secret: str, reference: str, mark: Mark) -> None:
         """Put this reference in the place of a secret, in capitals or not, in all problems that are added from now on.
-        `mark`: the position of the value that has the secret; a very short secret is replaced in problems there alone.
+        `mark`: the position of the value that has the secret; a very short secret is replaced in problems there alone,
+        as a whole word.
         """
-        hidden = self._hidden if len(secret) >= _SHORTEST_HIDDEN else self._short.setdefault(mark, {})
+        hidden = self._hidden if len(secret) >= SHORTEST else self._short.setdefault(mark, {})
         for spelling in (secret, repr(secret)[1:-1]):
             hidden[spelling] = hidden[spelling.lower()] = reference  # in lower case, İ is two characters
+
+    def hide_where_shown(self, spelling: str, reference: str) -> None:
+        """Add a secret that went into a value which pages and logs show, in one of its spellings, to `hidden`."""
+        self._shown[spelling], self._hidden_where_shown = reference, None
+
+    @property
+    def hidden(self) -> HiddenValues | None:
+        """The contents of files that went into values which pages and logs show, so far; None if there are none."""
+        if self._shown and self._hidden_where_shown is None:
+            self._hidden_where_shown = HiddenValues(self._shown)
+        return self._hidden_where_shown
 
     def add(self, mark: Mark, path: Path | str, message: str, severity: Severity = "error") -> None:
         """Add a problem. `mark`: the position in the file; `path`: the key that it is about; `message`: what is wrong,
@@ -151,15 +164,7 @@ def _without(message: str, hidden: dict[str, str], *, whole_words: bool = False)
     """
     if not hidden:
         return message
-    return secrets_of(hidden, whole_words).sub(lambda found: hidden.get(found[0].lower(), "***"), message)
-
-
-def secrets_of(hidden: Iterable[str], whole_words: bool) -> re.Pattern[str]:
-    """The expression that finds these secrets. The longest goes first: one that begins with another one would else be
-    shown from there on.
-    """
-    secrets = "|".join(re.escape(secret) for secret in sorted(hidden, key=len, reverse=True))
-    return re.compile(rf"(?<!\w)(?:{secrets})(?!\w)" if whole_words else f"(?:{secrets})", re.IGNORECASE)
+    return secrets_of(hidden, whole_words=whole_words).sub(lambda found: hidden.get(found[0].lower(), "***"), message)
 
 
 def printable(text: str) -> str:

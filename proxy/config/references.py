@@ -17,6 +17,7 @@ from proxy.config.problems import Mark, Problems, did_you_mean
 from proxy.config.problems import Path as KeyPath
 from proxy.config.value_files import read_value_file
 from proxy.config.yaml_tree import Map, Seq, Text
+from proxy.hidden_values import spellings
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -24,15 +25,13 @@ _FILE = "file:"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-#: The keys of an upstream whose values logs, metrics, `explain` and the admin port show as they are.
+#: The keys of an upstream whose values logs, metrics, `explain` and the admin port show. A file's content in them is
+#: hidden there (`proxy.hidden_values`).
 _SHOWN_OF_UPSTREAMS = frozenset({"url", "hosts", "prefix", "services", "scope"})
 #: The beginnings of other paths of such values.
 _SHOWN = (("defaults", "scope"), ("apps", "by"))
-#: The message for a value that came from a file, which makes it a secret, where values are shown.
-_FROM_A_FILE = (
-    "can't be {reference}: logs and the admin port show this value, and what comes from a file is a secret; write the "
-    "value itself, or ${{NAME}}"
-)
+#: The warning for a content that is too short to be hidden there.
+_TOO_SHORT = "{reference} is too short to be hidden: pages and logs show this value as it is"
 #: The message for a credential with a wrong reference, which is not repeated because it may be a secret.
 _UNREPEATED = (
     "contains a ${ that does not begin a reference; write ${NAME}, ${NAME:-default} or "
@@ -51,7 +50,7 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
         return None, so that no check of the value reports it again.
         """
         if isinstance(tree, Text) and "${" in tree:
-            replaced, wrong = _replaced(tree, environ, mark, problems, is_shown=_is_shown(path))
+            replaced, wrong = _replaced(tree, environ, mark, path, problems)
             if wrong and "credentials" in path and "values" in path:
                 wrong = [_UNREPEATED if "is not a reference" in each else each for each in wrong]
             for message in wrong:
@@ -89,11 +88,11 @@ def _is_shown(path: KeyPath) -> bool:
 
 
 def _replaced(
-    text: Text, environ: Mapping[str, str], mark: Mark, problems: Problems, *, is_shown: bool
+    text: Text, environ: Mapping[str, str], mark: Mark, path: KeyPath, problems: Problems
 ) -> tuple[Text, list[str]]:
     """The text with each reference replaced by its value, or by nothing if it has none, and a message for each that has
-    none. `environ`: the environment variables; `mark`: where the text stands; `problems`: is given the files that
-    references name. `is_shown`: the value is shown to users, so that no file's content may go into it.
+    none. `environ`: the environment variables; `mark` and `path`: where the text stands; `problems`: is given the
+    files that references name, and what they contain if it has to be hidden.
     """
     wrong: list[str] = []
 
@@ -101,14 +100,14 @@ def _replaced(
         if match[0] == "$${":
             return "${"
         if match[1].startswith(_FILE) and match[2]:
-            if is_shown:
-                wrong.append(_FROM_A_FILE.format(reference=match[0]))
-                return ""
             try:
-                return _content(match[1].removeprefix(_FILE), match[0], mark, problems)
+                content = _content(match[1].removeprefix(_FILE), match[0], mark, problems)
             except ValueError as why:
                 wrong.append(str(why))
                 return ""
+            if _is_shown(path):
+                _hide(content, match, mark, path, problems)
+            return content
         name = _NAME.fullmatch(match[1])
         if name is None or not match[2]:
             wrong.append(
@@ -125,6 +124,19 @@ def _replaced(
         return name[2] or ""
 
     return Text.make(_REFERENCE.sub(found, text), plain=text.plain, raw=text.raw), wrong
+
+
+def _hide(content: str, reference: re.Match[str], mark: Mark, path: KeyPath, problems: Problems) -> None:
+    """Have a file's content hidden wherever the value is shown. `reference`: the reference's match in the value;
+    `mark` and `path`: where the value stands.
+    """
+    before = _REFERENCE.sub("", reference.string[: reference.start()])
+    found = [*spellings(content, has_place="/" not in before.rpartition("://")[2])]
+    for each in found:
+        problems.hide(each, reference[0], mark)
+        problems.hide_where_shown(each, reference[0])
+    if not found:
+        problems.warn(mark, path, _TOO_SHORT.format(reference=reference[0]))
 
 
 def _content(name: str, reference: str, mark: Mark, problems: Problems) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from proxy.config.provenance import Provenance, uncollected
+from proxy.hidden_values import HiddenValues
 from proxy.retry.apps import Apps
 from proxy.retry.bucket_specs import BucketRef
 from proxy.retry.routing import Router
@@ -155,7 +156,8 @@ class Settings:
     named ones. `files` are all files that were read, which a watcher has to watch. `uses_redis`: whether any bucket is
     in Redis; `redis_upstreams` are the upstreams that use one: the fleet shares their cooldowns too. `unmatched` is the
     rule for hosts that no upstream names, if the file does not set it (`unmatched_set`) that of the strictest listener;
-    `unmatched_on` gives it for each. `apps`: the apps by name, None if the file has no such section.
+    `unmatched_on` gives it for each. `apps`: the apps by name, None if the file has no such section. `hidden`: the
+    contents of files that went into addresses and other values that are shown, None if there are none.
     """
 
     file: str | None
@@ -181,6 +183,7 @@ class Settings:
     uses_redis: bool = False
     redis_upstreams: frozenset[str] = frozenset()
     apps: Apps | None = None
+    hidden: HiddenValues | None = None
 
     def unmatched_on(self, *, loopback: bool) -> Literal["forward", "deny"]:
         """The rule for calls on a listener whose host no upstream names. If the file does not set it, a loopback

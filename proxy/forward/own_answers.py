@@ -14,6 +14,7 @@ from typing import Any
 
 from proxy.forward.error_words import Worded, as_text, as_xml, with_words, words_of
 from proxy.forward.headers import CallEnd, Changes, answer_fields, attempt_results, via_line
+from proxy.hidden_values import shown
 from proxy.observe import masking
 from proxy.retry.actions import Answer
 from proxy.retry.call_state import CallState
@@ -125,6 +126,8 @@ def answer_of(action: Answer, call: CallState, before: str = "") -> tuple[int, b
     policy, attempts, grpc = call.policy, call.attempts, call.request.is_grpc
     end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=call.found_no_place)
     detail = action.detail if before else _with_place(action.detail, call)
+    if policy.target is not None:
+        detail = shown(detail, policy.target.hidden)
     end.detail = f"{before}; {detail}" if before else detail
     answer = OwnAnswer(action.status, action.title, detail, action.outcome, policy.upstream, attempts, grpc)
     answer.request, answer.policy = call.request, policy

@@ -9,6 +9,7 @@ cdef class AccessLog:
     cdef public dict _repeated
     cdef public double _last
     cdef public object also
+    cdef public object hidden
     cdef public object catch_up
     cdef public str _level
     cdef public bint _console

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii as quote
 from typing import Literal
 
+from proxy.hidden_values import HiddenValues
 from proxy.observe import masking
 from proxy.observe.call_json import timestamp
 from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord
@@ -53,6 +54,7 @@ class AccessLog:
         self._repeated: dict[tuple[str, str, Outcome, int], int] = {}
         self._last = 0.0  # when the latest failure began
         self.also: ClosingSink | None = None  # takes each line too, as JSON whatever the log's form
+        self.hidden: HiddenValues | None = None  # what no line shows
         self.catch_up: Callable[[], None] = lambda: None  # logs what is gathered (`proxy.observe.observers`)
         self.configure(console=console, level=level)
 
@@ -74,6 +76,9 @@ class AccessLog:
         if wanted:
             lines = "" if self._console and self.also is None else call_lines(wanted)
             shown = _console_lines(wanted) if self._console else lines
+            if self.hidden is not None:
+                lines = self.hidden.json_lines(lines)
+                shown = self.hidden.text(shown) if self._console else lines
             if at_once:
                 self._sink.add_now(shown)
             else:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from proxy.hidden_values import HiddenValues, shown
 from proxy.observe.call_json import timestamp
 from proxy.observe.sink import ClosingSink, Sink
 
@@ -26,21 +27,24 @@ class Notices:
         self._wall = wall
         self.console = console
         self.also: ClosingSink | None = None  # takes each notice too, as JSON whatever the form
+        self.hidden: HiddenValues | None = None  # what no notice shows
 
     def notify(self, event: str, lines: list[str], **facts: Any) -> None:
         """Write one notice: `event` names what happened, `facts` describe it for machines, `lines` for people."""
         if self.console:
             for line in lines:
-                self._people(f"redrive: {line}")
+                self._people(f"redrive: {shown(line, self.hidden)}")
         for sink in (None if self.console else self._sink, self.also):
             if sink is not None:
                 entry = {"time": timestamp(self._wall()), "event": event, **facts}
+                if self.hidden is not None:
+                    entry = self.hidden.data(entry)
                 sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
 
     def banner(self, lines: list[str]) -> None:
         """Write the first lines of a process, for people, whichever format the log has."""
         for line in lines:
-            self._people(line)
+            self._people(shown(line, self.hidden))
 
 
 class LogTrouble:

@@ -26,6 +26,7 @@ from opentelemetry.trace import (
 )
 
 from proxy import __version__
+from proxy.hidden_values import HiddenValues
 from proxy.observe import masking
 from proxy.observe.call_record import CallRecord
 from proxy.observe.otel_export import CLOSING, connected, own_resource, report_to
@@ -44,6 +45,7 @@ class Spans:
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         report_to(notify)
+        self.hidden: HiddenValues | None = None
         self._provider = TracerProvider(resource=own_resource(), shutdown_on_exit=False)
         self._processor = BatchSpanProcessor(connected(OTLPSpanExporter))
         self._scope = InstrumentationScope("redrive", __version__)
@@ -81,7 +83,9 @@ class Spans:
             parent = SpanContext(trace.identity, trace.parent, is_remote=True, trace_flags=flags)
         ended = call.ended if record.ended is None else record.ended
         offset = call.wall_started - call.started
-        attributes = _attributes(call, trace, record)
+        attributes, hidden = _attributes(call, trace, record), self.hidden
+        if hidden is not None:
+            attributes = {key: hidden.text(it) if isinstance(it, str) else it for key, it in attributes.items()}
         return ReadableSpan(
             call.method if call.method in _METHODS else "HTTP",
             context=SpanContext(trace.identity, identity, is_remote=False, trace_flags=flags),

@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from proxy.extras import remedy
+from proxy.hidden_values import HiddenValues
 from proxy.observe.call_record import CallRecord
 from proxy.observe.trace_context import Bits, Trace
 
 
 class Tracer(Protocol):
     """A maker of spans for the attempts of calls: `begin` makes the trace of a call, and `traced` gets the call when it
-    is over.
+    is over. `hidden`: what no span shows, None for nothing.
     """
+
+    hidden: HiddenValues | None
 
     def begin(self, sent: Sequence[str], bits: Bits) -> Trace:
         """The trace of a call. `sent` are the app's traceparent fields; `bits` draws that many random bits."""

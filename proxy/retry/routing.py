@@ -20,6 +20,7 @@ from ipaddress import IPv6Address
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
+from proxy.hidden_values import HiddenValues
 from proxy.retry.facts import Fields
 from proxy.retry.globs import host_glob, matches_path, path_glob
 from proxy.retry.policy import Policy
@@ -80,7 +81,8 @@ class Target:
     """The endpoints to which an upstream's attempts go, and how they are reached. `endpoints`: empty if the request's
     own authority names the endpoint. `verify`: whether certificates are verified; a str is the path of a CA file to
     use. `client_cert`: (cert file, key file), None for none. `via_proxy`: "http://host:port" of a parent proxy, None
-    for none. `protocol`: the protocol of attempts.
+    for none. `protocol`: the protocol of attempts. `hidden`: what messages about the endpoints may not show, None for
+    nothing.
     """
 
     endpoints: tuple[Endpoint, ...] = ()
@@ -88,6 +90,7 @@ class Target:
     client_cert: tuple[str, str] | None = None
     via_proxy: str | None = None
     protocol: Protocol = "auto"
+    hidden: HiddenValues | None = field(default=None, compare=False)
 
     @property
     def reach(self) -> Reach:

@@ -10,6 +10,8 @@ from configs import lines, loaded, settings
 from test_config_watch import watched
 
 from proxy.config.load import load_tree
+from proxy.config.settings import pack, unpack
+from proxy.hidden_values import HiddenValues, later
 
 TOKEN = "correct-horse-battery"
 CONFIG = """
@@ -113,28 +115,102 @@ def test_no_message_shows_it(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
+    "text",
     [
-        ('upstreams: {a: "${file:secrets/token}"}', "upstreams.a"),
-        ('upstreams: {a: {url: "http://a.test/${file:secrets/token}"}}', "upstreams.a.url"),
-        ('upstreams: {a: {url: [{url: "http://${file:secrets/token}"}]}}', "upstreams.a.url[0].url"),
-        (UPSTREAM % 'hosts: [a.test, "${file:secrets/token}.test"]', "upstreams.a.hosts[1]"),
-        (UPSTREAM % 'prefix: "/${file:secrets/token}"', "upstreams.a.prefix"),
-        (UPSTREAM % 'services: ["${file:secrets/token}"]', "upstreams.a.services[0]"),
-        (UPSTREAM % 'scope: {header: "${file:secrets/token}"}', "upstreams.a.scope.header"),
-        ('defaults: {scope: {header: "${file:secrets/token}"}}', "defaults.scope.header"),
-        ('apps: {by: [{header: "${file:secrets/token}"}], known: {a: {}}}', "apps.by[0].header"),
-        ('listen: "unix:${file:secrets/token}"', "listen"),
-        ('admin: {listen: "unix:${file:secrets/token}"}', "admin.listen"),
-        ('probe: "unix:${file:secrets/token}"', "probe"),
+        'upstreams: {a: {url: "http://a.test/${file:secrets/token}"}}',
+        'upstreams: {a: {url: [{url: "http://${file:secrets/token}"}]}}',
+        UPSTREAM % 'hosts: [a.test, "${file:secrets/token}.test"]',
+        UPSTREAM % 'prefix: "/${file:secrets/token}"',
+        UPSTREAM % 'services: ["${file:secrets/token}"]',
+        UPSTREAM % 'scope: {header: "${file:secrets/token}"}',
+        'defaults: {scope: {header: "${file:secrets/token}"}}',
+        'apps: {by: [{header: "${file:secrets/token}"}], known: {a: {}}}',
+        'listen: "unix:${file:secrets/token}"',
+        'admin: {listen: "unix:${file:secrets/token}"}',
+        'probe: "unix:${file:secrets/token}"',
     ],
 )
-def test_a_value_that_is_shown_comes_from_no_file(tmp_path: Path, text: str, key: str) -> None:
-    """What came from a file is a secret, and must not be in a value that logs and the admin port show (section 3)."""
+def test_a_content_is_hidden_where_its_value_is_shown(tmp_path: Path, text: str) -> None:
+    """An address may be completed by a file, and what came from there is a secret all the same (section 3)."""
     secret(tmp_path, TOKEN.encode())
-    (problem,) = loaded(tmp_path, text).problems
-    assert (problem.path, problem.severity) == (key, "error")
-    assert problem.message.startswith("can't be ${file:secrets/token}: logs and the admin port show this value")
+    result = loaded(tmp_path, text)
+    assert not [each for each in result.problems if TOKEN in str(each)]
+    assert result.settings is not None and result.settings.hidden is not None
+    assert result.settings.hidden.text(f"a {TOKEN.upper()} b") == "a ${file:secrets/token} b"
+
+
+@pytest.mark.parametrize("text", [UPSTREAM % "bucket: off", CONFIG, UPSTREAM % 'prefix: "/${NAME}"'])
+def test_where_no_shown_value_has_a_content_nothing_is_looked_for(tmp_path: Path, text: str) -> None:
+    secret(tmp_path, TOKEN.encode())
+    assert settings(tmp_path, text, {"NAME": "x-from-the-environment"}).hidden is None
+
+
+@pytest.mark.parametrize(
+    ("url", "content", "shown"),
+    [
+        (
+            "${file:secrets/token}",
+            "https://Hooks.example/intake/",
+            "https://hooks.example, hooks.example:443, /intake",
+        ),
+        ("https://${file:secrets/token}", "hooks.example:8443/intake", "hooks.example:8443, hooks.example, /intake"),
+        ("https://a.test/${file:secrets/token}", "T0/B0/abc", "/T0/B0/abc"),
+    ],
+)
+def test_the_parts_of_an_address_are_hidden(tmp_path: Path, url: str, content: str, shown: str) -> None:
+    secret(tmp_path, content.encode())
+    hidden = settings(tmp_path, f'upstreams: {{a: {{url: "{url}"}}}}').hidden
+    assert hidden is not None
+    said = hidden.text(shown)
+    assert not [each for each in ("hooks", "/intake", "T0") if each in said]
+
+
+def test_a_part_that_names_no_host_is_not_taken_apart(tmp_path: Path) -> None:
+    secret(tmp_path, b"services/T0/B0/abc")
+    hidden = settings(tmp_path, 'upstreams: {a: {url: "https://a.test/${file:secrets/token}"}}').hidden
+    assert hidden is not None and hidden.text("the services of a") == "the services of a"
+
+
+def test_a_content_in_other_letters_is_hidden_as_requests_have_it(tmp_path: Path) -> None:
+    secret(tmp_path, "büro-münchen".encode())
+    hidden = settings(tmp_path, 'upstreams: {a: {url: "https://a.test/${file:secrets/token}"}}').hidden
+    assert hidden is not None
+    assert hidden.json('{"path":"/b%C3%BCro-m%C3%BCnchen/x","name":"b\\u00fcro-m\\u00fcnchen"}') == (
+        '{"path":"/${file:secrets/token}/x","name":"${file:secrets/token}"}'
+    )
+
+
+def test_redrives_own_words_stay_in_pages_and_lines(tmp_path: Path) -> None:
+    secret(tmp_path, b"success")
+    hidden = settings(tmp_path, UPSTREAM % 'prefix: "/${file:secrets/token}"').hidden
+    assert hidden is not None
+    assert hidden.data({"outcome": "success", "path": ["/success/x"], "successes": 3, "a.success:80": None}) == (
+        {"outcome": "success", "path": ["/${file:secrets/token}/x"], "successes": 3, "a.${file:secrets/token}:80": None}
+    )
+
+
+def test_settings_in_a_worker_hide_the_same(tmp_path: Path) -> None:
+    secret(tmp_path, TOKEN.encode())
+    found = settings(tmp_path, UPSTREAM % 'prefix: "/${file:secrets/token}"')
+    sent = unpack(pack(found))
+    assert sent.hidden is not None and sent.hidden.text(TOKEN) == "${file:secrets/token}"
+
+
+def test_contents_of_before_stay_hidden() -> None:
+    before, now = HiddenValues({"before": "${file:x}"}), HiddenValues({"after": "${file:x}"})
+    hidden = later(now, before)
+    assert hidden is not None and hidden.text("before after") == "${file:x} ${file:x}"
+    assert later(None, before) is before and later(now, None) is now and later(None, None) is None
+    assert now.with_earlier(HiddenValues({"after": "${file:x}"})) is now
+
+
+@pytest.mark.parametrize("short", [b"a", b"7", b"xyz"])
+def test_a_content_too_short_to_be_hidden_is_told_of(tmp_path: Path, short: bytes) -> None:
+    secret(tmp_path, short)
+    result = loaded(tmp_path, UPSTREAM % 'prefix: "/${file:secrets/token}"')
+    (said,) = lines(tmp_path, result, "warning")
+    assert "upstreams.a.prefix: warning: ${file:secrets/token} is too short to be hidden: pages and logs show" in said
+    assert result.settings is not None and result.settings.hidden is None
 
 
 def test_where_values_are_shown_a_plain_reference_and_the_environment_are_fine(tmp_path: Path) -> None:

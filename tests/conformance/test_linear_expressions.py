@@ -18,7 +18,7 @@ import pytest
 from support.expressions import Matcher, growth
 
 import proxy
-from proxy.config import problems
+from proxy import hidden_values
 from proxy.config.policy_schema import IDEMPOTENCY_KEY, TIMEOUTS
 from proxy.retry import globs, http_date, rules
 from proxy.wire import field_names as names
@@ -38,8 +38,8 @@ MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
         False,
     ),
     "proxy.retry.globs.host_glob": ([globs.host_glob("*a*a*.*-*")], False),
-    "proxy.config.problems.secrets_of": (
-        [problems.secrets_of(["aa", "aab", "a0a"], words) for words in (False, True)],
+    "proxy.hidden_values.secrets_of": (
+        [hidden_values.secrets_of(["aa", "aab", "a0a"], whole_words=words) for words in (False, True)],
         True,
     ),
     "proxy.retry.globs.path_glob": ([globs.path_glob("/**/a/*a*b/**/b"), globs.path_glob("**a*b**c*")], False),

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import WALL, ended, retried, shown
 
+from proxy.hidden_values import HiddenValues
 from proxy.observe.access_log import MOST, AccessLog
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
 from proxy.observe.call_record import refused
@@ -66,6 +67,20 @@ def test_the_line_of_a_first_attempt_success() -> None:
         "history": [{"attempt": 1, "start": 0, "duration": 0.004, "status": 200, "class": "success"}
                     | {"decision": "delivered"}],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("console", [False, True])
+def test_no_line_shows_what_is_hidden(console: bool) -> None:
+    """Neither in the log, for people or as JSON, nor where its lines go too."""
+    kept, also = Kept(), Kept()
+    log = AccessLog(kept, console=console)
+    log.also, log.hidden = also, HiddenValues({"payments.example": "${file:host}"})
+    log.add([ended(), ended(path="/payments.example/y")])
+    assert len(kept.lines) == len(also.lines) == 2
+    assert "payments.example" not in repr((kept.lines, also.lines))
+    assert [json.loads(line)["host"] for line in also.lines] == ["api.${file:host}"] * 2
+    assert "/${file:host}/y" in kept.lines[1] and "/${file:host}/y" in also.lines[1]
+    assert console or kept.lines == also.lines
 
 
 def test_the_line_of_a_retried_call_says_why() -> None:

@@ -254,3 +254,15 @@ async def test_a_span_shows_no_secret_of_the_configuration(tmp_path: Path, recei
     assert "s3cret" not in repr(spans)
     assert spans[0]["url.full"] == f"{upstream.url}/***/x?key=***"
     assert spans[0]["redrive.route"] == "header x-plan #1"
+
+
+async def test_a_span_hides_what_a_file_brought_into_an_address(tmp_path: Path, receiver: Receiver) -> None:
+    async with Upstream(answer(200)) as upstream:
+        (tmp_path / "place").write_text(f"localhost:{upstream.port}/s3cret")
+        config = CONFIG.replace("URL", '"http://${file:place}"')
+        async with Redrive(tmp_path, config, **exporting(receiver)) as running:
+            assert await get(f"{running.url}/a/x") == 200
+            (span,) = await receiver.until(1)
+        assert upstream.requests[0].target == "/s3cret/x"
+    assert "localhost" not in repr(span) and "s3cret" not in repr(span)
+    assert span["server.address"] == "${file:place}" and span["url.full"].endswith("/x")

@@ -18,6 +18,7 @@ from typing import Any
 from proxy.config.load import find, load, taken
 from proxy.config.problems import Problem
 from proxy.config.settings import Settings
+from proxy.hidden_values import shown
 from proxy.lab.explain import layout
 from proxy.lab.explain.applying import applies, connect_rows, denied, notes
 from proxy.lab.explain.ends import End, usual_fates
@@ -66,12 +67,13 @@ def explain(
     answer = explanation(result.settings, result.problems, question, wall)
     if now is not None and answer.upstream:
         answer.now = now(answer.upstream)
+    hidden = result.settings.hidden
     if as_json:
-        print(json.dumps(answer.as_data(), indent=2))
+        print(json.dumps(answer.as_data() if hidden is None else hidden.data(answer.as_data()), indent=2))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in answer.as_lines(every_value=every_value):
-        for piece in layout.fit(line, width):
+        for piece in layout.fit(shown(line, hidden), width):
             print(piece)
     return 0
 
