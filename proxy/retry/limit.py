@@ -518,6 +518,8 @@ class Limit:
         limit has ended.
         """
         share = self._trial.chance(now, self.pace.keeps_several)
+        if not self._trial.is_first:
+            self.pace.is_guess = False
         if not share:
             return False
         loads = self.evidence.loads

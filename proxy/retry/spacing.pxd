@@ -18,7 +18,7 @@ cdef class Spacing:
     cdef public long _careful
     cdef public long _in_turn
     cdef public long sendings
-    cdef public bint _is_told
+    cdef public bint is_guess
     cdef public double _steady_until
     cdef public double _came
     cdef public double _counted_from

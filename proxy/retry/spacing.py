@@ -74,12 +74,13 @@ SLOWEST = 0.5
 class Spacing:
     """The spacing of one lane's attempts in time. `rate`: the pace, in sendings a second; 0 while sendings are not
     spaced. `next_at`: the time at which the next attempt may be sent (seconds on the callers' clock). `sendings`: how
-    many attempts were sent since the pace was last set.
+    many attempts were sent since the pace was last set. `is_guess`: a trial compares at this pace (`proxy.retry.trial`),
+    so that it does not grow yet for a client of one call at a time.
     """
 
     __slots__ = (
         "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_in_turn",
-        "_is_told", "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate",
+        "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess", "next_at", "rate",
         "sendings",
     )  # fmt: skip
 
@@ -92,12 +93,12 @@ class Spacing:
         self._proven = 0.0  # a pace at which many were served in a row
         self._early = 0  # refusals in a row after hardly any served attempt
         self._sure = 1.0  # how sure it is that `_top` is the upstream's limit
-        self._stays = _STAYS  # for so many seconds of use the pace stays as it is
+        self._stays = _STAYS  # for so many seconds of use the pace stays as it is; infinity: it does not grow by itself
         self._used = 0.0  # the seconds of use since the last cut
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self.sendings = 0
         self._in_turn = 0  # the latest sendings, each as soon as the pace allowed it, while no other call waited
-        self._is_told = False  # it does not grow by itself
+        self.is_guess = False
         self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
         self._came = 0.0  # calls that have come lately, fading,
@@ -155,13 +156,13 @@ class Spacing:
         soon.
         """
         self._begin(pace, 0.0)
+        self.is_guess = True
 
     def slow_down(self, to: float) -> None:
         """Space sendings at the pace `to` (sendings a second), which does not grow by itself: the limit changes it as
         answers come.
         """
-        self._begin(to, _STAYS)
-        self._is_told = True
+        self._begin(to, _NEVER)
 
     def drain(self, at: float) -> None:
         """Space sendings at the pace `at` (sendings a second). It grows while calls wait, so that the queue of a limit
@@ -172,7 +173,7 @@ class Spacing:
     def _begin(self, base: float, stays: float) -> None:
         self.rate = self._base = max(SLOWEST, base)
         self._used, self._stays, self.sendings = 0.0, stays, 0
-        self._is_told, self._careful = False, 0
+        self.is_guess, self._careful = False, 0
 
     def sent(self, now: float, waiting: int) -> None:
         """Note that an attempt is sent; the next may follow one interval later. `waiting`: how many calls wait; while
@@ -189,8 +190,8 @@ class Spacing:
         self._count(waiting, now)
         is_in_turn = not waiting and now - self.next_at <= _AT_ONCE / self.rate
         self._in_turn = self._in_turn + 1 if is_in_turn else 0
-        presses = wait > _PRESSURE or (self._in_turn >= _IN_TURN and self._stays > 0.0)  # a guess is for a trial
-        if not self._is_told and presses and not (now < self._steady_until and self._is_enough(waiting)):
+        presses = wait > _PRESSURE or (self._in_turn >= _IN_TURN and not self.is_guess)
+        if self._stays < _NEVER and presses and not (now < self._steady_until and self._is_enough(waiting)):
             stays = self._used < self._stays and self._sure > 1.0
             self._grow((1.0 if stays else 1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
         self.next_at = max(now, self.next_at) + 1.0 / self.rate

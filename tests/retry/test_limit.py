@@ -435,6 +435,43 @@ def test_a_client_of_one_call_at_a_time_is_not_slowed_down_for_good_by_failures_
     assert sum(slowed_down(share, seed) >= 30 for seed in range(1, 31)) <= 6
 
 
+def after_a_spell(share: float, seed: int) -> float:
+    """The seconds that the last 500 of 1,000 calls of a client of one call at a time take, each 0.1 s after the last
+    was answered in 0.02 s, if this share of its 20th to 80th call is refused, and no other.
+    """
+    rng, traffic = random.Random(seed), Traffic()
+    limit, now, half = Limit(traffic), 1.0, 0.0
+    for number in range(1000):
+        half = now if number == 500 else half
+        came = now + 0.1
+        sent = max(came, limit.pace.next_at) if limit.is_on else came
+        now = sent + 0.02
+        if limit.is_on:
+            limit.held(came, sent)
+            limit.sent()
+            limit.pace.sent(sent, 0)
+        traffic.ended += 1
+        is_refused = 20 <= number < 80 and rng.random() < share
+        if not limit.is_on:
+            if is_refused and limit.evidence.refused("429", now, now >= limit.given_up_until):
+                limit.begin_at_half(1, now)
+            continue
+        if is_refused:
+            limit.refused(sent, now, 1, quick=True)
+        else:
+            limit.served(sent, now, 1.0)
+        limit.judge(now)
+        if limit.is_over(0, now):
+            limit.end(now)
+    return now - half
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.9])
+def test_after_a_spell_of_refusals_a_client_of_one_call_at_a_time_is_as_fast_as_before(share: float) -> None:
+    """No call ever waits behind another of such a client, however slow the pace is that the refusals left."""
+    assert max(after_a_spell(share, seed) for seed in range(40)) < 1.05 * 500 * 0.12
+
+
 @pytest.mark.parametrize("waiting", [0, 5])
 def test_more_than_half_is_chance_only_if_no_call_waits(waiting: int) -> None:
     """Five of eight are refused at half the pace and less: as few attempts can't tell that from load for sure."""

@@ -131,6 +131,20 @@ def test_a_pace_grows_though_none_waits_behind_a_client_that_makes_one_call_at_a
     assert sendings(spacing, 60, waiting=0)[-1] > 2.5
 
 
+def test_so_does_one_that_was_refused_after_hardly_any_served_attempt() -> None:
+    spacing = Spacing()
+    spacing.cut(0.5, 1, 1.0)
+    assert sendings(spacing, 30, waiting=0)[-1] > 1.0
+
+
+def test_a_guess_does_not_grow_so_while_a_trial_compares_at_it() -> None:
+    spacing = Spacing()
+    spacing.explore(2.0)
+    assert sendings(spacing, 30, waiting=0)[-1] == 2.0
+    spacing.is_guess = False
+    assert sendings(spacing, 5, waiting=0)[-1] > 2.0
+
+
 def test_a_pace_of_which_a_part_is_used_does_not_grow() -> None:
     spacing = Spacing()
     spacing.cut(2.0, PROVEN, 1.0)

@@ -57,7 +57,7 @@ SHARED: Names = {
     ),
     Spacing: (
         *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_in_turn"),
-        *("_is_told", "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "next_at", "rate"),
+        *("_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess", "next_at", "rate"),
         "sendings",
     ),
     SinceCut: ("fastest", "latest", "refused", "sent", "served"),
