@@ -50,10 +50,10 @@ class AllRefused:
         """Begin to count, because a limit begins. `row`: how many of the latest attempts were refused in a row.
         `since`: the time at which the first of them was refused. `serves`: other attempts were served between those
         whose refusals began the limit. `answered_at`: the time at which an attempt was last answered well; an earlier
-        row goes on if that was before the row began.
+        row goes on if that was before the row began, and its last attempt not long before `since`.
         """
         self.is_on, self._serves = False, serves
-        if answered_at >= self.since or not self._row:
+        if answered_at >= self.since or not self._row or since - self._at >= _UNKNOWN_AFTER:
             self.since = since
         self._row = row
 

@@ -452,7 +452,7 @@ class Lane:
         ahead = self.queue.ahead_of(waiter)
         if not ahead:
             return left
-        if self.limit.all_refused.is_on:  # its end can't be known; but if it has lasted, as long again is expected
+        if self.limit.all_refused.is_known(now):  # its end can't be; but if it has lasted, as long again is expected
             lasted = now - self.limit.all_refused.since
             return max(left, 2.0 * lasted if lasted >= _IN_VAIN else 0.0)
         wait = left + self.limit.wait_for(ahead, now, self.fleet.places(self.limit.returns))

@@ -74,8 +74,8 @@ SLOWEST = 0.5
 class Spacing:
     """The spacing of one lane's attempts in time. `rate`: the pace, in sendings a second; 0 while sendings are not
     spaced. `next_at`: the time at which the next attempt may be sent (seconds on the callers' clock). `sendings`: how
-    many attempts were sent since the pace was last set. `is_guess`: a trial compares at this pace (`proxy.retry.trial`),
-    so that it does not grow yet for a client of one call at a time.
+    many attempts were sent since the pace was last set. `is_guess`: a trial (`proxy.retry.trial`) compares at this
+    pace, so that it does not grow yet for a client of one call at a time.
     """
 
     __slots__ = (

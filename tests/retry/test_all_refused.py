@@ -7,8 +7,17 @@ import math
 import pytest
 
 from proxy.retry.all_refused import AllRefused
+from proxy.retry.lane import Lane
 from proxy.retry.limit import Limit
 from proxy.retry.traffic import Traffic
+from proxy.retry.waiter import Waiter
+
+
+class Waits(Waiter):
+    """A call that waits."""
+
+    def retime(self, at: float) -> None:
+        """Its alarm is not looked at."""
 
 
 def refused_until(limit: Limit, traffic: Traffic, count: int, now: float) -> float:
@@ -101,10 +110,39 @@ def test_a_row_goes_on_under_the_next_limit_if_nothing_was_answered_between() ->
     row = AllRefused()
     row.begin(3, 1.0, False, 0.9)
     row.refused(1.9, 0.0, True, 2.0)
-    row.begin(3, 20.0, False, 0.9)
+    row.begin(3, 11.0, False, 0.9)
     assert row.since == 1.0
-    row.begin(3, 40.0, False, 30.0)
-    assert row.since == 40.0
+    row.refused(13.9, 0.0, True, 14.0)
+    row.begin(3, 20.0, False, 15.0)
+    assert row.since == 20.0
+
+
+def test_a_row_of_an_hour_ago_says_nothing_of_how_long_all_have_been_refused() -> None:
+    """Nobody knows what became of the upstream while nothing was sent. Else calls would be answered at once, and told
+    to come back in two hours, though the upstream may be back in a second.
+    """
+    lane = Lane(Traffic())
+    lane.traffic.ended, lane.traffic.answered_at, lane.lasts = 1000, 9.0, True
+    for began in (10.0, 3610.0):
+        now = refused_until(lane.limit, lane.traffic, 12, began)
+        if began == 10.0:
+            lane.limit.end(now + 15.0)  # no call comes any more
+    calls = [Waits(), Waits()]
+    for call in calls:
+        assert lane.ask(call, now) > now
+    assert lane.limit.all_refused.is_on
+    assert lane.wait_of(calls[1], now) < 1.0
+
+
+def test_calls_are_expected_to_wait_long_only_while_it_is_known_that_all_are_refused() -> None:
+    lane = Lane(Traffic())
+    lane.traffic.ended, lane.traffic.answered_at, lane.lasts = 1000, 9.0, True
+    now = refused_until(lane.limit, lane.traffic, 600, 10.0)
+    calls = [Waits(), Waits()]
+    for call in calls:
+        assert lane.ask(call, now) > now
+    assert lane.wait_of(calls[1], now) == pytest.approx(2.0 * (now - 10.0))
+    assert lane.wait_of(calls[1], now + 10.0) < 1.0
 
 
 def test_where_some_are_served_a_longer_row_is_needed() -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from callers import BROKEN, ERROR, REFUSED, UNCONNECTED, UNREACHED, Waiting, Worker, caller
 
+from proxy.retry.all_refused import AllRefused
 from proxy.retry.answer_times import AnswerTimes
 from proxy.retry.lane import Lane
 from proxy.retry.lane_places import LanePlaces
-from proxy.retry.limit import Limit
+from proxy.retry.limit import Limit, SinceCut
 from proxy.retry.outage import Outage
 from proxy.retry.spacing import Spacing
 from proxy.retry.trial import Cohort, Trial
@@ -318,7 +319,9 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     assert set(LanePlaces.__slots__) == {"before", "taken"}  # who has a place is known to its own worker alone
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
     assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost_from", "lost_in_a_row", "probe"}
-    assert all(set(SHARED[each]) == set(each.__slots__) for each in (AnswerTimes, Spacing, Trial, Cohort))
+    parts = (AllRefused, AnswerTimes, Cohort, SinceCut, Spacing, Trial)
+    assert set(SHARED) == {Limit, Outage, *parts}
+    assert all(set(SHARED[each]) == set(each.__slots__) for each in parts)
 
 
 def test_another_worker_reads_what_one_has_published(memory: Memory) -> None:
