@@ -20,6 +20,7 @@ Exit status: 1 if a rule does not hold, 2 for a scenario with mistakes.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import pickle
@@ -64,6 +65,11 @@ class Play:
     problems: str = ""
 
     @property
+    def label(self) -> str:
+        """The scenario's name, with the seed if it is not that of the scenario's file."""
+        return self.name if self.seed == OWN else f"{self.name} seed {self.seed}"
+
+    @property
     def failing(self) -> set[int]:
         """The rules that do not hold."""
         return {each.rule for each in self.verdicts if not each.holds}
@@ -93,8 +99,11 @@ def played(job: tuple[Path, str, Path | None]) -> Play:
 
 
 def _yardsticks(scenario: Scenario, folder: Path) -> Yardsticks:
-    """The yardsticks of a scenario from the folder; they are measured, and kept there, if they are not in it."""
-    file = folder / f"{Path(scenario.file).stem}-{scenario.seed}.pickle"
+    """The yardsticks of a scenario from the folder; they are measured, and kept there, if they are not in it. They are
+    those of the scenario's text, since a file may change, and another may have its name.
+    """
+    text = hashlib.sha256(Path(scenario.file).read_bytes()).hexdigest()
+    file = folder / f"{Path(scenario.file).stem}-{scenario.seed}-{text[:16]}.pickle"
     if file.exists():
         with file.open("rb") as kept:
             found = pickle.load(kept)  # noqa: S301 - this tool wrote it
@@ -151,13 +160,13 @@ def sums(plays: list[Play]) -> list[list[str]]:
 
 
 def compared(plays: list[Play], before: dict[str, tuple[float, list[int]]]) -> Iterable[str]:
-    """What is different from the shares and the broken rules of an earlier run, `before`, by the scenario's name."""
-    both = [(play, *before[play.name]) for play in plays if play.name in before]
+    """What is different from the shares and the broken rules of an earlier run, `before`, by the plays' labels."""
+    both = [(play, *before[play.label]) for play in plays if play.label in before]
     for play, share, rules in both:
         ours = play.figures["ours"][0]
         if abs(ours - share) > _OTHER or play.failing != set(rules):
             now = ",".join(map(str, sorted(play.failing)))
-            yield f"{play.name}: {share:.2%} -> {ours:.2%}; rules {','.join(map(str, rules))} -> {now}"
+            yield f"{play.label}: {share:.2%} -> {ours:.2%}; rules {','.join(map(str, rules))} -> {now}"
     if both:
         means = sum(share for _, share, _ in both) / len(both), sum(p.figures["ours"][0] for p, *_ in both) / len(both)
         broken = sum(len(rules) for *_, rules in both), sum(len(play.failing) for play, *_ in both)
@@ -181,7 +190,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="a file to which the shares and the broken rules are written")
     parser.add_argument("--against", type=Path, help="such a file, of an earlier run to compare with")
     parser.add_argument("--keep", type=Path, help="a folder for what changes to the governor do not alter")
-    return parser.parse_args()
+    options = parser.parse_args()
+    unknown = set(options.kinds.split(",")) - set(KINDS)
+    if unknown:
+        parser.error(f"no such kind: {', '.join(sorted(unknown))}; choose from {', '.join(KINDS)}")
+    return options
 
 
 def _files(options: argparse.Namespace, folder: Path) -> list[Path]:
@@ -222,7 +235,7 @@ def main() -> int:
     if options.draw:
         print("", *table(sums(plays)), sep="\n")
     if options.json is not None:
-        found = {play.name: (play.figures["ours"][0], sorted(play.failing)) for play in plays}
+        found = {play.label: (play.figures["ours"][0], sorted(play.failing)) for play in plays}
         options.json.write_text(json.dumps(found, indent=1))
     if options.against is not None:
         print("", *compared(plays, json.loads(options.against.read_text())), sep="\n")

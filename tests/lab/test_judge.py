@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,26 @@ def test_the_command_prints_means_over_seeds_and_how_often_a_rule_does_not_hold(
     assert float(line.split()[2].rstrip("%")) == pytest.approx(sum(shares) / 2, abs=0.011)
     assert line.endswith("1 (2/2)") and done.returncode == 1
     assert [each.split(":")[0].strip() for each in verdicts] == ["seed own", "seed 11"]
+
+
+def test_what_is_kept_is_that_of_the_file_as_it_is_and_each_seed_has_figures_of_its_own(tmp_path: Path) -> None:
+    file, figures, folder = tmp_path / "restart.yaml", tmp_path / "figures.json", tmp_path / "kept"
+    command = [sys.executable, str(ROOT / "tools/judge.py"), str(file), "--keep", str(folder), "--json", str(figures)]
+
+    def share_of_none(text: str) -> str:
+        file.write_text(text)
+        done = subprocess.run([*command, "--seeds", "own,11"], capture_output=True, text=True)
+        return done.stdout.splitlines()[1].split()[1]
+
+    before = share_of_none(RESTART)
+    assert share_of_none(RESTART) == before
+    assert share_of_none(RESTART.replace("5s", "25s")) != before
+    assert set(json.loads(figures.read_text())) == {"restart", "restart seed 11"}
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_a_kind_of_weather_that_does_not_exist_is_told_in_a_line() -> None:
+    command = [sys.executable, str(ROOT / "tools/judge.py"), "--draw", "1", "--kinds", "restart,sunny"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "no such kind: sunny; choose from" in done.stderr
+    assert done.returncode == 2 and "Traceback" not in done.stderr

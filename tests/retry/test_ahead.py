@@ -421,7 +421,7 @@ def test_one_of_several_calls_tests_a_reset_that_is_later_than_half_of_the_hold(
 
 
 def test_what_grows_by_what_is_sent_holds_nobody_from_the_third_report_on() -> None:
-    """A server that reports what is used: long before five seconds have passed, and without a slow start."""
+    """A server that reports what is used: long before five seconds have passed, and the first ten go at once."""
     ahead = Ahead(Traffic())
     notes = [note(ahead, now=0.1 * number) for number in range(8)]
     heard(ahead, said(1), of=notes[0], at=0.8, since=0.7)
