@@ -1,11 +1,11 @@
 """The connection to a Redis for all buckets of a process: messages are sent in batches, with at most one round trip in
 flight.
 
-No call waits here. Buckets say when they have something to report (`soon`), all due messages are sent in one batch, and
-each bucket gets its reply. A reply that takes longer than `timeout` is late: a retry that waits for it and is due is
-decided without it, but leases are still trusted, and the reply is awaited for `patience`. A round trip that fails is
-tried once more on a new connection if only the connection failed. After that, after a reply that did not come, and
-after an answer that is an error, Redis is *out* (`batches`), and is tried again in the background until it works.
+No call waits here. A bucket says when it has something to report (`soon`), all due messages are sent in one batch, and
+each bucket gets its reply. A reply that takes longer than `timeout` is late: a retry that waits for the reply and is
+due is decided without it. Leases are still trusted then, and the reply is awaited for `patience`. If a round trip fails
+only because the connection failed, it is tried once more on a new connection. If that fails, or no reply comes, or the
+answer is an error, Redis is *out* (`batches`), and is tried again in the background until it works.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class TooSlowError(Exception):
 
 
 class RedisStore(Batches):
-    """The connection to one Redis for all buckets of a process. `clock` is the driver's; the other parameters are those
-    of `Batches`.
+    """The connection to one Redis for all buckets of a process. `clock`: returns the time on the driver's clock; the
+    other parameters are those of `Batches`.
     """
 
     def __init__(

@@ -3,13 +3,13 @@
 Law: a worker writes only its own page of shared memory, and all pages are read under one lock, so that no two workers
 take the same place. The page of a worker that was killed is wiped by the parent, which frees its places.
 
-Theory. One directory gives a key a slot, which is the same in every page. There a worker writes how many of its
-attempts are under way, how many of its calls wait, when the first of those arrived, and when that one last checked. A
-free place belongs to the call that arrived earliest, over all workers; if apps have names, to the one whose turn it is
-(`fair_lines`). A call waits in its own worker. The first call
-in line there is notified of places that become free in the same worker, and checks every POLL seconds for those that
-become free elsewhere. A worker whose first call has not checked for STALE seconds (the worker hangs, or was killed)
-keeps the places it has, and delays no other worker.
+Theory. A directory gives each key a slot, which is the same in every page. In the slot, a worker writes how many of its
+attempts are under way, how many of its calls wait, when the first of these calls arrived, and when that call last
+checked for a place. A free place belongs to the call that arrived earliest, over all workers; if apps have names, it
+belongs to the app whose turn it is (`fair_lines`). A call waits in its own worker. The first call in line there is
+notified of places that become free in the same worker, and checks every POLL seconds for places that become free in
+other workers. A worker whose first call has not checked for STALE seconds (the worker hangs, or was killed) keeps the
+places it has, and delays no other worker.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""The turns of apps at one gate that all workers of a machine share, as if all calls waited in one process.
+"""The turns of apps at one gate that all workers of a machine share.
 
 Each call waits in its own worker. The call that goes next is the one, among the calls of all workers, that would go
 next if all of them waited in one process.
 
-Law: this decides only the order. The places or tokens that are given are counted elsewhere, so that never too many are
-given, whatever is written here. A worker that is killed or hangs delays the others for STALE seconds at most.
+Law: only the order is decided here. The places or tokens are counted by the gate, so that never too many are given,
+whatever is written here. A worker that is killed or hangs delays the others for STALE seconds at most.
 
 Theory. A record has the order of the gate (`proxy.retry.fair_order`: whose turn it is, and a tag for each app), and an
-entry for each worker's line of each app: how many calls wait in the line, what they cost, when the first of them came
-and what that one costs, and when the worker last looked. Under the record's lock a worker writes its own entries, takes
-the first calls of all lines, and lets the order choose among the apps; of the chosen app's lines, the line whose first
-call came first goes. The first call of each worker looks every LOOK seconds, or sooner if there is something to give;
-entries of a worker that has not looked for STALE seconds no longer count. Every number is written by one aligned store,
-and no number depends on another: a worker that is killed between two stores leaves at worst an entry that soon no
-longer counts.
+entry for each worker's line of each app. The entry says how many calls wait in the line, what they cost, when the first
+of them came and what that one costs, and when the worker last looked. Under the record's lock a worker writes its own
+entries, takes the first calls of all lines, and lets the order choose among the apps. Of the chosen app's lines, the
+one whose first call came first goes. The first call of each worker looks every LOOK seconds, or sooner if there is
+something to give; entries of a worker that has not looked for STALE seconds no longer count. Every number is written by
+one aligned store, and no number depends on another. So a worker that is killed between two stores leaves at worst an
+entry that soon no longer counts.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """Memory that processes share: records found by key, each with a lock of its own.
 
-Law: a record is changed under its lock, and the change takes effect by one aligned store: a value of eight bytes in
-place, larger ones in the spare one of two copies, which the sequence number's store then makes the current one. So a
-process that is killed at any instruction leaves every record whole, and the kernel frees its locks (`mutex`). A process
-knows a record by its address and its stamp; between `open` and `close` no other process changes it.
+Law: a record is changed under its lock, and the change takes effect by one aligned store. A value of eight bytes is
+stored in place. A larger value is written into the spare one of two copies; storing the sequence number then makes that
+copy the current one. So a process that is killed at any instruction leaves every record whole, and the kernel frees its
+locks (`mutex`). A process knows a record by its address and its stamp. Between `open` and `close` no other process
+changes the record.
 
 Theory. A parent and its workers map a memfd. After a header come tables of records of one size. A key's record is found
-by probing from its hash; this, and the making of a record, happens under one lock, and rarely: a process that has found
-a record keeps its slot, and the stamp that the record got when it was made. In a full table, the slot of a record
+by probing from the key's hash. Finding and making records happens under one lock, and rarely: a process that has found
+a record remembers its slot, and the stamp that the record got when it was made. In a full table, the slot of a record
 that was not used lately is given to a new key; a process that uses the old record sees another stamp, and looks its key
 up again.
 
 Several records may have one key, made by different definitions in different generations of the configuration. The
-newest counts; calls of an older generation keep theirs, as they keep everything (contract, section 3, "Reload").
+newest record counts; calls of an older generation keep their own, as they keep everything (contract, section 3,
+"Reload").
 """
 
 from __future__ import annotations
@@ -80,8 +82,8 @@ class Definition(NamedTuple):
 
 
 class Former(NamedTuple):
-    """The record that a key had when a new one is made for it (the newest, if several): its size, and the word at which
-    its state begins. The state may be read only while `Begin` runs.
+    """The record that a key had when a new one is made for the key; if there are several, the newest. `Former` has its
+    size, and the word at which its state begins. The state may be read only while `Begin` runs.
     """
 
     size: float

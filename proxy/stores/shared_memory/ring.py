@@ -1,13 +1,13 @@
 """Counting over a sliding window in shared memory: `proxy.retry.sliding_window` with its slices in a ring.
 
-A method call is one step for every other reader, even if its process is killed in the middle. Methods are called under
-the lock of the record that contains the ring.
+To every reader, a method call takes effect as a whole or not at all, even if its process is killed in the middle.
+Methods are called under the lock of the record that contains the ring.
 
-Theory. The newest slice is open and is part of the header, of which there are two copies; the closed ones are in the
-ring, from `head` up to `tail`, exclusively. A slice is closed by writing it after the others, where no process reads,
-and then publishing a header with a higher tail. If an event of a closed slice is undone, this is written into the
-header (`amended`, and the resulting count) before it is carried out; the next process to open the header carries it out
-again.
+Theory. The newest slice is open and is part of the header, of which there are two copies. The closed slices are in the
+ring, from `head` up to `tail`, exclusively. To close a slice, it is written after the others, where no process reads,
+and then a header with a higher tail is published. To undo an event of a closed slice, the change is first noted in the
+header (`amended`, and the resulting count), and then carried out; the next process that opens the header carries it out
+again, in case the first one was killed in between.
 """
 
 from __future__ import annotations
