@@ -13,7 +13,7 @@ from proxy.admin.holders import Circuit, Credential, circuits, cooldowns, creden
 from proxy.admin.turns import gradually, in_turns
 from proxy.observe import masking
 from proxy.observe.cooldown_log import Begun, CooldownLog
-from proxy.observe.metrics import BOUNDS, Metrics, Series
+from proxy.observe.metrics import BOUNDS, Metrics, Series, outcomes_of
 from proxy.observe.weather import LaneWeather
 from proxy.observe.weather_log import WeatherLog
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
@@ -230,9 +230,9 @@ def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holdin
     for series in counted:
         first = sum(series.at_once)
         at_once += first
-        calls += first + sum(series.outcomes.values())
+        calls += first + sum(outcomes_of(series).values())
         attempts += first + sum(series.results.values())
-        after_retries += sum(n for (outcome, _), n in series.outcomes.items() if outcome is Outcome.SUCCESS)
+        after_retries += sum(n for (outcome, _), n in outcomes_of(series).items() if outcome is Outcome.SUCCESS)
         came = series.reasons.get("fallback", 0)
         arrived += came
         retries += sum(series.reasons.values()) - came
@@ -271,7 +271,7 @@ def _upstream(
         denied.update({why.value: count for why, count in series.denied.items()})
         for (to, _), count in series.fallbacks.items():
             fallbacks[to] += count
-        for (outcome, _), count in series.outcomes.items():
+        for (outcome, _), count in outcomes_of(series).items():
             outcomes[outcome.value] += count
     return {
         "name": upstream.name,

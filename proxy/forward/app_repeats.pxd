@@ -5,7 +5,7 @@ from proxy.observe.call_record cimport CallRecord
 from proxy.retry.facts cimport Request
 
 
-cdef double CHANCE
+cdef double CHANCE, _WINDOW, _SHORT
 cdef double _USUAL_FOR
 cdef double _COST
 cdef double _FIRST

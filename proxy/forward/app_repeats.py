@@ -29,6 +29,8 @@ from proxy.retry.facts import Request, first
 WINDOW = 10.0
 #: Seconds within which a retry on another connection comes: the first waits of got are 1 s and 2 s.
 SHORT = 2.5
+#: The same with a type, when compiled.
+_WINDOW, _SHORT = WINDOW, SHORT
 #: The most calls that are remembered; the oldest are dropped first.
 MOST = 1000
 #: The largest chance that a call comes so soon by itself, for which it is still taken for a retry.
@@ -176,12 +178,12 @@ class AppRepeats:
         if found is None:
             return False
         gap = record.started - found.at
-        if not 0.0 <= gap <= WINDOW:  # below 0 it was sent before the answer to the other was there
+        if not 0.0 <= gap <= _WINDOW:  # below 0 it was sent before the answer to the other was there
             return False
         same = record.client == found.client and connected == found.connected
         if found.is_usual if same else found.is_usual_elsewhere:
             return False  # all further calls come later still
-        if not same and (gap > SHORT or connected < found.at or found.agent is None):
+        if not same and (gap > _SHORT or connected < found.at or found.agent is None):
             return False
         if found.digest != _digest(body):
             return False

@@ -42,7 +42,7 @@ cdef class Attempt(Listener):
     cdef public long long cursor
     cdef public object sent_at
     cdef public object sent_on
-    cdef public list kept
+    cdef public object kept
     cdef public Py_ssize_t kept_size
     cdef public bint ended
     cdef public object trailers
@@ -51,8 +51,10 @@ cdef class Attempt(Listener):
     cdef public double arrived
     cdef public Py_ssize_t limit
 
+    cdef begin(self, AttemptOwner owner, long number, Origin origin)
     @cython.locals(replay=Replay, piece=bytes)
     cpdef pump(self)
+    @cython.locals(owner=AttemptOwner, reply=Reply)
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)
     cpdef bint on_whole(self, Answer head, bytes data, trailers) except -1
     cpdef on_data(self, bytes data)

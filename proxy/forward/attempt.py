@@ -116,14 +116,15 @@ class AttemptOwner:
 class Attempt(Listener):
     """An attempt of a call: its stream, its request as far as it is sent, and its answer as far as it is kept.
 
-    `body_wait`: the reader of the beginning of a success whose delivery waits for what it finds, None if there is none;
-    `watch`: the reader that looks for errors and token counts in the delivered answer, None if there is none. `cursor`:
-    bytes of the request's body that were given to the stream; `sent_at`: the time at which the last of them was given.
-    `ended`, `fault`: how the answer ended, if it ended before it was delivered. `task`: the dial, while it lasts.
-    `sent_on`: the stream that the attempt was sent on, set once that stream is over or has failed. `protocol`: the
-    version of HTTP that the attempt was sent in; set only for calls that begin without the object that decides
-    (`Call`), because nothing has to be decided. `key`: the number of the credential that the attempt carries, None for
-    none.
+    `kept`: what came of the answer's body and the exchange has not taken yet (`take`), in pieces if it came after the
+    head. `body_wait`: the reader of the beginning of a success whose delivery waits for what it
+    finds, None if there is none; `watch`: the reader that looks for errors and token counts in the delivered answer,
+    None if there is none. `cursor`: bytes of the request's body that were given to the stream; `sent_at`: the time at
+    which the last of them was given. `ended`, `fault`: how the answer ended, if it ended before it was delivered.
+    `task`: the dial, while it lasts. `sent_on`: the stream that the attempt was sent on, set once that stream is over
+    or has failed. `protocol`: the version of HTTP that the attempt was sent in; set only for calls that begin without
+    the object that decides (`Call`), because nothing has to be decided. `key`: the number of the credential that the
+    attempt carries, None for none.
     """
 
     __slots__ = (
@@ -149,6 +150,10 @@ class Attempt(Listener):
     limit: int
 
     def __init__(self, owner: AttemptOwner, number: int, origin: Origin) -> None:
+        self.begin(owner, number, origin)
+
+    def begin(self, owner: AttemptOwner, number: int, origin: Origin) -> None:
+        """Begin the attempt, on an object that was made past its constructor, which takes longer, or has ended."""
         self.owner = owner
         self.number = number
         self.origin = origin
@@ -161,7 +166,7 @@ class Attempt(Listener):
         self.cursor = 0
         self.sent_at: float | None = None
         self.sent_on: UpstreamStream | None = None
-        self.kept: list[bytes] | None = None
+        self.kept: bytes | list[bytes] = b""
         self.kept_size = 0
         self.ended = False
         self.trailers: Trailers | None = None
@@ -223,10 +228,11 @@ class Attempt(Listener):
                 self.ended = True
                 self.trailers = None if trailers is None else head.trailers_to_forward(trailers)
             if data:
-                self.kept = [data]
+                self.kept = data
                 self.kept_size = len(data)
             says_nothing = trailers is None and _tells_nothing(head.specials)
-            reply = Reply(head.status, head, end and not data, trailers, says_nothing, None, self.sent_at is None)
+            reply = Reply.__new__(Reply)
+            reply.begin(head.status, head, end and not data, trailers, says_nothing, self.sent_at is None)
             reply.whole = end
             owner.answered(self, reply, stream)
         except Exception as error:
@@ -251,9 +257,10 @@ class Attempt(Listener):
         if self.state is DELIVERING:
             self.owner.forward(self, data)
             return
-        if self.kept is None:
-            self.kept = []
-        self.kept.append(data)
+        kept = self.kept
+        if isinstance(kept, bytes):
+            kept = self.kept = [kept] if kept else []
+        kept.append(data)
         self.kept_size += len(data)
         if self.state is PEEKING:
             body_wait = self.body_wait
@@ -330,7 +337,8 @@ class Attempt(Listener):
         seen = False
         if body_wait is not None:
             body_wait.began = self.sent_at
-            seen = any(body_wait.feed(piece, self.arrived) for piece in self.kept or ())
+            pieces = [self.kept] if isinstance(self.kept, bytes) else self.kept
+            seen = any(body_wait.feed(piece, self.arrived) for piece in pieces if piece)
         if self.ended or seen or (body_wait is None and self.kept_size >= limit):
             self._peeked()
 
@@ -360,16 +368,14 @@ class Attempt(Listener):
 
     def take(self) -> bytes:
         """Return the kept bytes of the answer's body, and keep them no longer."""
-        kept, self.kept = self.kept, None
+        kept, self.kept = self.kept, b""
         self.kept_size = 0
-        if kept is None:
-            return b""
-        return kept[0] if len(kept) == 1 else b"".join(kept)
+        return kept if isinstance(kept, bytes) else b"".join(kept)
 
     def drop(self) -> None:
         """End the attempt: cancel its dial or stream, and ignore further events of it."""
         self.state = GONE
-        self.kept = None
+        self.kept = b""
         if self.body_wait is not None:
             self.body_wait.give_up()
         if self.task is not None:
@@ -380,7 +386,8 @@ class Attempt(Listener):
             stream.cancel()
 
     def _peeked(self) -> None:
-        self.owner.peeked(self, b"".join(self.kept or ())[: self.limit])
+        kept = self.kept if isinstance(self.kept, bytes) else b"".join(self.kept)
+        self.owner.peeked(self, kept[: self.limit])
 
 
 def _tells_nothing(specials: dict[bytes, bytes]) -> bool:

@@ -36,6 +36,7 @@ cdef class CallDriver(AttemptOwner):
     cdef public Undecided _undecided
     cdef public Alarm _alarm
     cdef public object _verdict
+    cdef public object _wakes
 
     @cython.locals(undecided=Undecided, first=Attempt)
     cpdef Decider decider(self)
@@ -46,10 +47,10 @@ cdef class CallDriver(AttemptOwner):
     cpdef carry_out(self, tuple actions, double now)
     @cython.locals(direct=ConnectionStream, connection=Connection)
     cpdef stream_on(self, Attempt attempt, double now)
-    @cython.locals(attempt=Attempt, record=CallRecord, delivery=Delivery, so_far=CallState)
+    @cython.locals(attempt=Attempt, last=Attempt, record=CallRecord, delivery=Delivery, so_far=CallState)
     cpdef finish(self, outcome, double now)
     @cython.locals(plan=Plan, delivered=Flight, delivery=Delivery, is_simple=bint, is_first=bint)
-    cdef _forget_call(self, CallState so_far, outcome)
+    cdef _forget_call(self, CallState so_far, outcome, Attempt last)
     @cython.locals(direct=ConnectionStream)
     cdef release_app(self)
     cpdef retire(self)

@@ -75,7 +75,7 @@ class CallDriver(AttemptOwner):
     """
 
     __slots__ = (
-        "_alarm", "_make_sender", "_undecided", "_verdict", "call", "context", "delivery", "due", "journey",
+        "_alarm", "_make_sender", "_undecided", "_verdict", "_wakes", "call", "context", "delivery", "due", "journey",
         "over", "plan", "sender", "started", "upload",
     )  # fmt: skip
 
@@ -102,6 +102,7 @@ class CallDriver(AttemptOwner):
         self._make_sender = make_sender
         self._undecided = Undecided(context)
         self._alarm: Alarm | None = None
+        self._wakes: Callable[[float], None] | None = None  # `wake_at`, which costs an object each time it is named
         self._verdict: Outcome | None = None  # replaces the call's own outcome if the app is at fault
 
     # -- the `Call` ---------------------------------------------------------------------------------------------------
@@ -142,9 +143,11 @@ class CallDriver(AttemptOwner):
             self.journey = Journey(self.context, plan)
             elsewhere = partial(self.journey.why_not, self.upload)
         assert scope is not None  # the call has begun
+        if self._wakes is None:
+            self._wakes = self.wake_at
         body = None if self.upload is None else body_of(self.upload, self.journey)
         plan.request.body = body
-        call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self.wake_at, elsewhere)
+        call = self.call = Call(plan.request, plan.policy, scope, self.context.env, self._wakes, elsewhere)
         undecided = self._undecided
         if undecided.keys is not None:
             call.carry(undecided.keys)
@@ -377,17 +380,20 @@ class CallDriver(AttemptOwner):
         if self.plan.traced:
             self.sender.call_ended(record)
         context.observer.call_ended(record)
+        last = self.flights.get(so_far.attempts)
         self.flights.clear()
         self._undecided.release()  # breaks a reference cycle
-        self._forget_call(so_far, outcome)
+        self._forget_call(so_far, outcome, last)
         self.release_app()
 
-    def _forget_call(self, so_far: CallState, outcome: Outcome) -> None:
+    def _forget_call(self, so_far: CallState, outcome: Outcome, last: Attempt | None) -> None:
         """Make the driver ready for the next call, as it is after a call about which nothing had to be decided, if the
         call, whose state is `so_far`, has succeeded, or its first answer was a failure that was not retried; and if it
         kept nothing but its attempts: no body, and no beginning of an answer. Such a call ends by its answer's head or
-        last byte, after which nothing of it reports to the driver, and the driver does nothing more for it.
+        last byte, after which nothing of it reports to the driver, and the driver does nothing more for it. Its `last`
+        attempt, if its stream is over, is kept for the next call as well.
         """
+        wakes, self._wakes = self._wakes, None  # breaks a reference cycle
         plan, delivered, delivery = self.plan, so_far.delivered, self.delivery
         if self.upload is not None or self.journey is not None or delivery.pipe is not None or delivery.detail:
             return
@@ -398,6 +404,10 @@ class CallDriver(AttemptOwner):
             is_simple = is_first and outcome in _NOT_RETRIED and not plan.looks
         if is_simple and plan.plain:
             self.decided = False
+            self._wakes = wakes
+            if last is not None and last.stream is None and last.task is None:
+                last.begin(self, 1, last.origin)
+                self._undecided.first = self.flights[1] = last
             self.call, self.sender = _NO_CALL, _NO_SENDER
 
     def release_app(self) -> None:
@@ -414,6 +424,7 @@ class CallDriver(AttemptOwner):
         """
         self.flights.clear()
         self._undecided.release()
+        self._wakes = None
 
     # -- the request's body -------------------------------------------------------------------------------------------
 

@@ -12,12 +12,14 @@ from proxy.retry.states cimport Flight
 
 
 cdef dict _AGENTS
+cdef bytes _LATEST_AGENT
+cdef str _LATEST_PRODUCT
 
 
 @cython.locals(request=Request, record=CallRecord)
 cpdef CallRecord report_of(Plan plan, Delivery delivery, double started, double ended)
-@cython.locals(request=Request, record=CallRecord, agent=bytes, delivered=Flight)
+@cython.locals(request=Request, record=CallRecord, course=Course, agent=bytes, delivered=Flight)
 cpdef CallRecord report_of_decided(Plan plan, Delivery delivery, CallState call, outcome, double started, double ended)
 cdef str _agent(bytes user_agent)
-@cython.locals(context=Context, direct=ConnectionStream)
+@cython.locals(context=Context, direct=ConnectionStream, connected=double)
 cpdef look_for_repeat(Delivery delivery, Plan plan, CallRecord record, body, bint given_up, bytes agent=*)

@@ -20,6 +20,7 @@ cdef class LatestFailure:
 
 
 cdef dict _FIRST_ENDED
+cdef Py_ssize_t _MOST_RESULTS
 cdef LatestFailure _LATEST_FAILURE
 
 

@@ -136,7 +136,8 @@ class Sender:
             self.resumer.is_sent = True
             self.call.asks_for(number, self.resumer.asked)
         self.endpoint = origin.label
-        attempt = flights[number] = Attempt(owner, number, origin)
+        attempt = flights[number] = Attempt.__new__(Attempt)
+        attempt.begin(owner, number, origin)
         attempt.key = action.key
         stream = None if action.fresh else self.resting(attempt, now)
         if stream is None:
@@ -186,7 +187,8 @@ class Sender:
             stream = app.pinned(origin)
         if stream is None:
             not_on = self._connections(attempt) if origin.way.http2 else ()
-            idempotent = self.plan.request.method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
+            method = self.plan.request.method
+            idempotent = method == "GET" or method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
             stream = self.context.pool.lease(origin, now, idempotent, not_on)
         return stream
 

@@ -16,5 +16,5 @@ cdef class AccessLog:
 
     @cython.locals(call=CallRecord, wanted=list)
     cpdef add(self, calls, bint at_once=*)
-    @cython.locals(count=cython.longlong)
+    @cython.locals(count=list)
     cdef bint _is_wanted(self, CallRecord call) except -1

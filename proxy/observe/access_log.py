@@ -51,7 +51,7 @@ class AccessLog:
     ) -> None:
         self._sink = sink
         self._later = later
-        self._repeated: dict[tuple[str, str, Outcome, int], int] = {}
+        self._repeated: dict[tuple[str, str, Outcome, int], list[int]] = {}
         self._last = 0.0  # when the latest failure began
         self.also: ClosingSink | None = None  # takes each line too, as JSON whatever the log's form
         self.hidden: HiddenValues | None = None  # what no line shows
@@ -99,9 +99,11 @@ class AccessLog:
             self._later(WINDOW, self._report_repeated)
         policy = call.policy
         kind = policy.upstream, policy.route, call.course.outcome, call.status
-        count = self._repeated.get(kind, 0) + 1
-        self._repeated[kind] = count
-        return count <= MOST
+        count = self._repeated.get(kind)
+        if count is None:
+            count = self._repeated[kind] = [0]
+        count[0] += 1
+        return count[0] <= MOST
 
     def close(self) -> None:
         """Write how many lines have been left out so far, then all lines that wait to be written."""
@@ -111,7 +113,7 @@ class AccessLog:
     def _report_repeated(self) -> None:
         """Write, at the end of a second, how many lines were left out in that second."""
         counts, self._repeated = self._repeated, {}
-        for (upstream, route, outcome, status), count in counts.items():
+        for (upstream, route, outcome, status), (count,) in counts.items():
             lines = count - MOST
             if lines <= 0:
                 continue

@@ -47,6 +47,19 @@ class Course:
         agent: str = "",
         app_retry: bool = False,
     ) -> None:
+        self.begin(outcome, attempts, history, detail, fallbacks, agent, app_retry)
+
+    def begin(
+        self,
+        outcome: Outcome,
+        attempts: int,
+        history: Sequence[AttemptRecord],
+        detail: str,
+        fallbacks: Sequence[FallbackRecord],
+        agent: str,
+        app_retry: bool,
+    ) -> None:
+        """Set all of it, on an object that may have been made past its constructor, which takes longer."""
         self.outcome = outcome
         self.attempts = attempts
         self.history = history

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from proxy.observe.held_apps import HeldByApp
-from proxy.observe.metrics import BOUNDS, GE, RATIOS, Durations, Metrics, Series, Wires
+from proxy.observe.metrics import BOUNDS, GE, RATIOS, Durations, Metrics, Series, Wires, outcomes_of
 from proxy.retry.apps import OTHERS
 from proxy.retry.facts import Outcome
 from proxy.wire.first_bytes import HTTP1, HTTP2
@@ -270,7 +270,7 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
 
 
 def _calls(series: Series) -> Iterator[tuple[tuple[str, str], float]]:
-    total = Counter(series.outcomes)
+    total = Counter(outcomes_of(series))
     total.update({(Outcome.SUCCESS, hundreds): count for hundreds, count in enumerate(series.at_once) if count})
     for (outcome, hundreds), count in total.items():
         yield (outcome.value, f"{hundreds}xx" if hundreds else "none"), count

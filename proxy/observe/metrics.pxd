@@ -5,6 +5,9 @@ from proxy.retry.attempt_record cimport AttemptRecord
 from proxy.retry.value_bases cimport PolicyBase
 
 
+cdef tuple _GE_OF
+
+
 cdef class Durations:
     cdef public long long[19] _slots  # one for each of BOUNDS, and one more
     cdef public double total
@@ -16,10 +19,11 @@ cdef class Series:
     cdef public object upstream
     cdef public object route
     cdef public long long[10] at_once  # one for each hundred of status codes
-    cdef public object outcomes
+    cdef public long long[10] after_retries  # the same
+    cdef public dict endings
     cdef public dict results
     cdef public dict reasons
-    cdef public object denied
+    cdef public dict denied
     cdef public object grpc
     cdef public object fallbacks
     cdef public list ge
@@ -63,6 +67,7 @@ cdef class Metrics:
 cdef Py_ssize_t _slot(double seconds) except -1
 
 
+cpdef count_outcome(Series series, outcome, long hundred)
 @cython.locals(own=Series)
 cdef Series _count_app(Series series, CallRecord call)
 @cython.locals(own=Series)
@@ -73,5 +78,6 @@ cdef _count_history(Series series, Series own, CallRecord call, records, bint is
 cdef _count_first_byte(Series series, AttemptRecord record)
 @cython.locals(other=AttemptRecord)
 cdef _reason(Series series, AttemptRecord record, records)
+@cython.locals(retry=long, at=Py_ssize_t)
 cdef _count(Series series, AttemptRecord record, reason)
 cpdef result(AttemptRecord record)

@@ -26,7 +26,7 @@ from proxy.retry.policy import Policy
 _Key = TypeVar("_Key")
 
 #: Names for members of enumerations: see `proxy.retry.facts`.
-_SUCCESS, _NOT_RETRYABLE = Class.SUCCESS, Outcome.NOT_RETRYABLE
+_SUCCESS, _NOT_RETRYABLE, _SUCCEEDED = Class.SUCCESS, Outcome.NOT_RETRYABLE, Outcome.SUCCESS
 #: Seconds; upper bounds of the histograms' buckets: Prometheus' own defaults stretched to both sides, and two more up
 #: to a little above 20 s, the default of `pushback.hold`, since calls that are held for so long end just after it.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 300.0)
@@ -93,7 +93,7 @@ class Wires:
 
 class Tally(dict[_Key, int]):
     """Counts by key, 0 for a key that was never counted: the part of `collections.Counter` that a series needs. A
-    series has nine tallies. A Counter takes 1.7 times as long to make (116 ns; a Tally 69), and 24 bytes more.
+    series has five tallies. A Counter takes 1.7 times as long to make (116 ns; a Tally 69), and 24 bytes more.
     """
 
     __slots__ = ()
@@ -153,19 +153,20 @@ class Series:
     """Everything that is counted for one pair of upstream and route.
 
     `at_once`: the calls that succeeded with their first attempt, by status // 100. These calls are in neither
-    `outcomes` nor `results`: code that shows those adds the sum of `at_once` to the successes. `grpc`: gRPC calls by
-    the status that the app got. `apps`: the calls, the retries and the refused retries of each app, if the
-    configuration names apps. `tokens`: a language model's tokens, by kind; `estimate_ratios`: a histogram of what
-    answers cost, as a multiple of their estimates, by the bounds RATIOS. `fallbacks`: calls that went on from here to
-    another upstream, by that upstream and by the outcome that they would have had. An attempt is counted for the
-    upstream to which it went, everything else for the upstream at which the call began.
+    `outcomes_of` nor `results`: code that shows those adds the sum of `at_once` to the successes. `after_retries`: the
+    other calls that succeeded, by status // 100. `endings`: all calls that did not, by outcome and status // 100.
+    `grpc`: gRPC calls by the status that the app got. `apps`: the calls, the retries and the refused retries of each
+    app, if the configuration names apps. `tokens`: a language model's tokens, by kind; `estimate_ratios`: a histogram
+    of what answers cost, as a multiple of their estimates, by the bounds RATIOS. `fallbacks`: calls that went on from
+    here to another upstream, by that upstream and by the outcome that they would have had. An attempt is counted for
+    the upstream to which it went, everything else for the upstream at which the call began.
     """
 
     __slots__ = (
-        "_latest_app", "_of_latest_app", "app_retries", "apps", "at_once", "attempt_seconds", "backoff_seconds",
-        "call_seconds", "denied",
-        "estimate_ratio_sum", "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges",
-        "likely_app_retries", "outcomes", "reasons", "results", "resumed_bytes", "resumes", "retries_failed", "route",
+        "_latest_app", "_of_latest_app", "after_retries", "app_retries", "apps", "at_once", "attempt_seconds",
+        "backoff_seconds", "call_seconds", "denied",
+        "endings", "estimate_ratio_sum", "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges",
+        "likely_app_retries", "reasons", "results", "resumed_bytes", "resumes", "retries_failed", "route",
         "stream_errors", "streams_unfinished", "tokens", "transparent", "upstream",
     )  # fmt: skip
 
@@ -176,10 +177,12 @@ class Series:
         self._latest_app = ""  # the app that was counted last
         self._of_latest_app: Series | None = None
         self.at_once = list(_NO_CALLS)
-        self.outcomes: Tally[tuple[Outcome, int]] = Tally()
-        self.results: dict[str, int] = {}  # these two without a Tally: compiled code counts in a dict at half the price
+        self.after_retries = list(_NO_CALLS)
+        # These four without a Tally: compiled code counts in a dict at half the price.
+        self.endings: dict[tuple[Outcome, int], int] = {}
+        self.results: dict[str, int] = {}
         self.reasons: dict[str, int] = {}
-        self.denied: Tally[Outcome] = Tally()
+        self.denied: dict[Outcome, int] = {}
         self.grpc: Tally[int] = Tally()
         self.fallbacks: Tally[tuple[str, Outcome]] = Tally()
         self.ge = [0] * len(GE)
@@ -209,7 +212,7 @@ class Series:
             mine, counted = getattr(self, name), getattr(other, name)
             if isinstance(counted, Tally):
                 mine.add(counted)
-            elif name in ("reasons", "results"):
+            elif name in ("denied", "endings", "reasons", "results"):
                 for key, count in counted.items():
                     mine[key] = mine.get(key, 0) + count
             elif isinstance(counted, list):
@@ -230,12 +233,30 @@ class Series:
     @property
     def calls(self) -> int:
         """The number of calls in all."""
-        return sum(self.at_once) + sum(self.outcomes.values())
+        return sum(self.at_once) + sum(self.after_retries) + sum(self.endings.values())
 
     @property
     def attempts(self) -> int:
         """The number of attempts in all."""
         return sum(self.at_once) + sum(self.results.values())
+
+
+def count_outcome(series: Series, outcome: Outcome, hundred: int) -> None:
+    """Count a call that did not simply succeed with its first attempt. `hundred`: its status // 100."""
+    if outcome is not _SUCCEEDED:
+        series.endings[outcome, hundred] = series.endings.get((outcome, hundred), 0) + 1
+        return
+    if not series.after_retries[hundred]:
+        series.endings[outcome, hundred] = 0  # its place among the others, which are in order of first use
+    series.after_retries[hundred] += 1
+
+
+def outcomes_of(series: Series) -> dict[tuple[Outcome, int], int]:
+    """The calls that did not simply succeed with their first attempt, by outcome and status // 100."""
+    return {
+        (outcome, hundred): series.after_retries[hundred] if outcome is _SUCCEEDED else count
+        for (outcome, hundred), count in series.endings.items()
+    }
 
 
 class Metrics:
@@ -297,7 +318,7 @@ class Metrics:
             if call.grpc_status is not None:
                 series.grpc[call.grpc_status] += 1
             if policy is NO_POLICY:
-                series.outcomes[course.outcome, call.status // 100] += 1
+                count_outcome(series, course.outcome, call.status // 100)
                 continue
             seconds = call.ended - call.started
             at = 0 if seconds <= _SHORTEST else _slot(seconds)
@@ -320,10 +341,9 @@ class Metrics:
         if course.app_retry:
             series.app_retries += 1
         if not course.was_sent_once:
-            ended = course.outcome, call.status // 100
-            series.outcomes[ended] += 1
+            count_outcome(series, course.outcome, call.status // 100)
             if own is not None:
-                own.outcomes[ended] += 1
+                count_outcome(own, course.outcome, call.status // 100)
             if course.fallbacks:
                 self._count_journey(series, call)
             else:
@@ -398,7 +418,7 @@ def _count_history(
     ended, reason = before, ""  # the result of `last`
     for record in records:
         decision = record.decision
-        if decision in _NOT_COUNTED:
+        if decision != "retried" and decision != "delivered" and decision in _NOT_COUNTED:  # mostly one of the first
             series.transparent += decision == "transparent"
             continue
         what = result(record)
@@ -424,9 +444,9 @@ def _count_history(
     if is_over and course.attempts and last is not None:
         refused = course.outcome is _NOT_RETRYABLE and last.cls is not None and last.cls.retryable
         if refused or course.outcome in _DENIALS:
-            series.denied[course.outcome] += 1
+            series.denied[course.outcome] = series.denied.get(course.outcome, 0) + 1
             if own is not None:
-                own.denied[course.outcome] += 1
+                own.denied[course.outcome] = own.denied.get(course.outcome, 0) + 1
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:
@@ -453,7 +473,8 @@ def _reason(series: Series, record: AttemptRecord, records: Sequence[AttemptReco
 def _count(series: Series, record: AttemptRecord, reason: str) -> None:
     series.reasons[reason] = series.reasons.get(reason, 0) + 1
     retry = record.attempt - 1
-    series.ge[_GE_OF[retry] if retry < len(_GE_OF) else ge_class(retry)] += 1
+    at = _GE_OF[retry] if retry < len(_GE_OF) else ge_class(retry)
+    series.ge[at] += 1
     if record.cls is not _SUCCESS and record.decision not in _NOBODYS_FAULT:
         series.retries_failed += 1
 

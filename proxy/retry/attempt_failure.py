@@ -26,7 +26,8 @@ def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, se
     if pushback.retry and verdict.cls is Class.UNNAMED:
         verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
         pushback = _pushback_of(call, reply, verdict.cls, wall)
-    failure = Failure(attempt, verdict, pushback, reply.status, None, sent)
+    failure = Failure.__new__(Failure)
+    failure.begin(attempt, verdict, pushback, reply.status, None, sent)
     if call.policy.strategy.hedging_delay is not None:
         failure.goes_on = _is_non_fatal(call, None)
     return failure

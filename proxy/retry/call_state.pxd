@@ -28,6 +28,7 @@ cdef class CallState:
     cdef public object plan
     cdef public object resumption
 
+    cdef begin(self, Request request, PolicyBase policy, NextAttempt next_attempt, fallbacks)
     cpdef bint is_idempotent(self) except -1
     cpdef bint may_be_hedged(self) except -1
     cpdef bint has_key(self) except -1

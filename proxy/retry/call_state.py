@@ -66,6 +66,10 @@ class CallState:
     def __init__(
         self, request: Request, policy: Policy, next_attempt: NextAttempt, fallbacks: Fallbacks | None
     ) -> None:
+        self.begin(request, policy, next_attempt, fallbacks)
+
+    def begin(self, request: Request, policy: Policy, next_attempt: NextAttempt, fallbacks: Fallbacks | None) -> None:
+        """Begin the call. The machine does this on a new object, past the constructor, which takes longer."""
         self.request = request
         self.policy = policy
         self.next_attempt = next_attempt
@@ -258,7 +262,7 @@ class CallState:
             record.because = record.pushback = ""
             if reply is not None and decision == "delivered":
                 record.status, record.cls = reply.status, _SUCCESS_CLASS
-        self.history += (record,)
+        self.history = (self.history + (record,)) if self.history else (record,)  # noqa: RUF005  faster, compiled
         if self.fallbacks is None or not self.fallbacks.has_gone:
             record.upstream = record.route = ""
         else:

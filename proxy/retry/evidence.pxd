@@ -6,6 +6,7 @@ from proxy.retry.traffic cimport Traffic
 
 
 cdef double _MINUTE
+cdef long LATEST, FEW, _KEPT
 
 
 cdef class Evidence:

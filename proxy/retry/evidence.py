@@ -71,7 +71,7 @@ class Evidence:
             return
         self._noted = number
         if len(failures) >= _KEPT:
-            del failures[0]
+            failures.pop(0)
         failures.append((number, how))
 
     def refused(self, how: str, now: float, counts: bool = True) -> bool:
@@ -91,7 +91,7 @@ class Evidence:
         self._count(now, 1)
         latest = self._latest
         if len(latest) >= LATEST:
-            del latest[0]
+            latest.pop(0)
         latest.append((ended, now))
         oldest = ended - LATEST
         if len(latest) < FEW or latest[-FEW][0] <= oldest:

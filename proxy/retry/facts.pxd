@@ -32,6 +32,8 @@ cdef class Reply:
     cdef public str opens
     cdef public object length
 
+    cdef begin(self, int status, fields, bint end, trailers, bint plain, bint early)
+
 
 cdef class Failure:
     cdef public long attempt
@@ -42,6 +44,8 @@ cdef class Failure:
     cdef public double sent
     cdef public bint carried_out
     cdef public bint goes_on
+
+    cdef begin(self, long attempt, VerdictBase verdict, PushbackBase pushback, status, FaultBase fault, double sent)
 
 
 cpdef first(fields, name)

@@ -295,14 +295,19 @@ class Reply:
         early: bool = False,
         counts_as: int | None = None,
     ) -> None:
+        self.begin(status, fields, end, trailers, plain, early)
+        self.peeked = peeked
+        self.counts_as = counts_as
+
+    def begin(self, status: int, fields: Fields, end: bool, trailers: Fields | None, plain: bool, early: bool) -> None:
+        """Set what the head tells. A driver calls this on a new object, past the constructor, which takes longer."""
         self.status = status
         self.fields = fields
         self.end = end
         self.trailers = trailers
         self.plain = plain
-        self.peeked = peeked
         self.early = early
-        self.counts_as = counts_as
+        self.peeked = self.counts_as = None
         self.follows = self.whole = False
         self.media: str | None = None
         self.coding: str | None = None
@@ -418,6 +423,18 @@ class Failure:
         fault: Fault | None = None,
         sent: float = 0.0,
     ) -> None:
+        self.begin(attempt, verdict, pushback, status, fault, sent)
+
+    def begin(
+        self,
+        attempt: int,
+        verdict: Verdict,
+        pushback: Pushback,
+        status: int | None,
+        fault: Fault | None,
+        sent: float,
+    ) -> None:
+        """Set what is known. The machine calls this on a new object, past the constructor, which takes longer."""
         self.attempt = attempt
         self.verdict = verdict
         self.pushback = pushback

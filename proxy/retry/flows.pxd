@@ -10,7 +10,7 @@ from proxy.retry.feedback cimport learn
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.payment cimport Payment
 from proxy.retry.refusals cimport why_not
-from proxy.retry.states cimport Flight, Next
+from proxy.retry.states cimport Flight, Flying, Next
 from proxy.retry.value_bases cimport FaultBase, PolicyBase, StrategyBase, VerdictBase
 
 
@@ -24,7 +24,7 @@ cdef class Sequential(WaitSeries):
     cdef public object plugin
 
     cpdef start(self, StrategyBase strategy, rng)
-    @cython.locals(each=AttemptRecord, bucket=Bucket, until=double, first_sent=double, wait=double, due=double, last=double,
+    @cython.locals(each=AttemptRecord, bucket=Bucket, next_attempt=NextAttempt, at_once=bint, until=double, first_sent=double, wait=double, due=double, last=double,
                    planned=Next)
     cpdef after_failure(self, CallState call, Failure failure, double now, bint disabled)
 
@@ -35,7 +35,7 @@ cdef class SequentialFlow:
     cpdef bint shares_body(self, CallState call) except -1
     cpdef bint shared_body(self, CallState call) except -1
     cpdef bint holds_answer(self, CallState call) except -1
-    @cython.locals(failure=Failure, held=cython.long)
+    @cython.locals(failure=Failure, held=cython.long, attempt=cython.long, flying=Flying, alone=bint, is_simple=bint)
     cpdef tuple launched(self, CallState call, Flight flight, double now)
     cpdef bint may_go_alone(self, CallState call, VerdictBase verdict) except -1
     @cython.locals(next_attempt=NextAttempt)
@@ -48,7 +48,7 @@ cdef class SequentialFlow:
     @cython.locals(plan=Sequential)
     cpdef Sequential sequential(self, CallState call)
     cpdef decide(self, CallState call, Failure failure, double now)
-    @cython.locals(payment=Payment, next_attempt=NextAttempt, planned=Next)
+    @cython.locals(payment=Payment, next_attempt=NextAttempt, planned=Next, attempt=cython.long)
     cpdef tuple failed(self, CallState call, Failure failure, Flight flight, began, double now)
     cdef _change_key(self, CallState call, Failure failure, Next decided, began, double now)
     cpdef tuple no_more(self, CallState call, no, double now, why=*)

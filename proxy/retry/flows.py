@@ -155,7 +155,8 @@ class Sequential(WaitSeries):
         no = first_no(call, failure, disabled, now <= until + EPSILON)
         if no is not None:
             return no
-        bucket = call.next_attempt.bucket
+        next_attempt = call.next_attempt
+        bucket = next_attempt.bucket
         price = 0.0 if bucket is None else bucket.offer(failure.verdict.cls, now)
         if price is None:
             return _BUCKET_EMPTY
@@ -165,7 +166,10 @@ class Sequential(WaitSeries):
             if isinstance(answer, Outcome):
                 return answer
             asked = answer
-        at_once, named = _named_wait(call, failure, now)
+        if next_attempt.picker is None and next_attempt.keys is None and failure.verdict is not MISDIRECTED:
+            at_once, named = False, failure.pushback.delay  # as `_named_wait` says: nearly always
+        else:
+            at_once, named = _named_wait(call, failure, now)
         if at_once:  # without backoff, but it counts for n: retry n waits d(n)
             asked = 0.0
             self.n += 1
@@ -222,7 +226,8 @@ class SequentialFlow:
     def launched(self, call: CallState, flight: Flight, now: float) -> Actions:
         """The actions that send the attempt `flight`. Afterwards the call's state is `Flying`."""
         attempt = flight.attempt
-        call.state = Flying({attempt: flight})
+        flying = call.state = Flying.__new__(Flying)
+        flying.flights, flying.planned = {attempt: flight}, None
         if attempt == 1 and flight.endpoint is None and flight.key is None:
             return _LAUNCH_FIRST
         failure, call.failure = call.failure, None

@@ -15,6 +15,7 @@ from proxy.retry.usual_times cimport UsualTimes
 
 
 cdef double _NEVER
+cdef long long _KNOWN
 
 
 cdef class Governor:

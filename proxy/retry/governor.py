@@ -32,6 +32,7 @@ from proxy.retry.usual_times import KNOWN
 from proxy.retry.waiter import Waiter
 
 _NEVER = float("inf")
+_KNOWN = KNOWN  # with a type, when compiled
 #: Seconds between two notes that a route is answered.
 _NOTED_EVERY = 0.1
 #: The wait at an endpoint that holds calls, if no estimate says more.
@@ -240,7 +241,7 @@ class Governor:
         """
         usual = self.usual
         traffic.note_at = now + _NOTED_EVERY
-        if usual.answered(route, now - sent, now, traffic.measure(now)) and usual.count == KNOWN:
+        if usual.answered(route, now - sent, now, traffic.measure(now)) and usual.count == _KNOWN:
             self.lanes.set_watched()
 
     def freed(self, attempt: object, sent: float, now: float) -> None:

@@ -109,13 +109,15 @@ class Call:
         alarm: Alarm | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        next_attempt = NextAttempt(request, policy, scope, env, alarm)
-        call = self.so_far = CallState(request, policy, next_attempt, None)
+        self.so_far = CallState.__new__(CallState)  # all three past their constructors, which take longer
+        self.so_far.next_attempt = NextAttempt.__new__(NextAttempt)
+        self.so_far.next_attempt.begin(request, policy, scope, env, alarm)
+        self.so_far.begin(request, policy, self.so_far.next_attempt, None)
         if elsewhere is not None and policy.mode == "enforce":
-            call.fallbacks = Fallbacks(policy, request, elsewhere)
+            self.so_far.fallbacks = Fallbacks(policy, request, elsewhere)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = AVAILABLE
-        self._flow = _flow_of(call, policy)
+        self._flow = _flow_of(self.so_far, policy)
 
     # -- what drivers set and read ------------------------------------------------------------------------------------
 
@@ -230,10 +232,12 @@ class Call:
         if call.request.timed:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
         call.attempts = 1
-        next_attempt.governs = policy.mode != "off"
+        next_attempt.governs = policy.mode in ("enforce", "observe")
         next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
-        flight, keys, places = Flight(1, since), next_attempt.keys, next_attempt.scope.places
-        state = call.state = Flying({1: flight})
+        flight, keys, places = Flight.__new__(Flight), next_attempt.keys, next_attempt.scope.places
+        flight.begin(1, since, None)
+        state = call.state = Flying.__new__(Flying)
+        state.flights, state.planned = {1: flight}, None
         flight.traffic, flight.sent_to, flight.protocol = traffic, endpoint, protocol
         flight.reported = answered
         if next_attempt.picker is not None:

@@ -34,6 +34,7 @@ cdef class NextAttempt:
     cdef public Payment payment
     cdef public Admission admission
 
+    cdef begin(self, Request request, PolicyBase policy, ScopeState scope, Env env, alarm)
     cpdef Payment payable(self)
     cpdef Payment _new_payment(self)
     cpdef Admission gates(self)
@@ -52,6 +53,7 @@ cdef class NextAttempt:
     cpdef bint choose(self, state, double now, only=*) except -1
     @cython.locals(payment=Payment)
     cpdef pay_for(self, Next planned, double now)
+    @cython.locals(payment=Payment, flight=Flight, admission=Admission)
     cpdef Flight take(self, long attempt, state, double now)
     cpdef give_back(self, double now)
     cpdef finish(self, double now)

@@ -73,6 +73,10 @@ class NextAttempt:
         env: Env,
         alarm: Alarm | None,
     ) -> None:
+        self.begin(request, policy, scope, env, alarm)
+
+    def begin(self, request: Request, policy: Policy, scope: ScopeState, env: Env, alarm: Alarm | None) -> None:
+        """Begin with nothing taken. A call does this on a new object, past the constructor, which takes longer."""
         self.request = request
         self.policy = policy
         self.scope = scope
@@ -328,7 +332,8 @@ class NextAttempt:
         if payment is not None:
             payment.leave_room()
             self.paid, self.payment = payment.price, None
-        flight = Flight(attempt, now, payment)
+        flight = Flight.__new__(Flight)
+        flight.begin(attempt, now, payment)
         if admission is not None:
             admission.sent(flight, attempt, now)
             if admission.held_attempt == attempt:

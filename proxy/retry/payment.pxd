@@ -28,6 +28,7 @@ cdef class Payment:
     cdef public object app
     cdef public object waiter
 
+    cdef begin(self, Bucket bucket, WaitingRoom room, str upstream, app)
     cpdef bint wait(self, str place, waiter=*) except -1
     cpdef leave_room(self)
     cpdef bint take(self, price, double now) except -1

@@ -73,6 +73,10 @@ class Payment:
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None = None) -> None:
+        self.begin(bucket, room, upstream, app)
+
+    def begin(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None) -> None:
+        """Begin with nothing taken. `pay_for` does this on a new object, past the constructor, which takes longer."""
         self.bucket = bucket
         self.room = room
         self.upstream = upstream
@@ -95,11 +99,11 @@ class Payment:
         False if the room is full. `place`: the reason for the wait, "backoff" or "held". `waiter`: the call as a gate
         knows it, if one holds it.
         """
-        if self._place != place:
+        if self._place is not place and self._place != place:
             if self._place:
                 self.leave_room()
             self.waiter = waiter
-            if not self.room.enter(self.upstream, place == "held", self):
+            if not self.room.enter(self.upstream, place is not _BACKOFF and place == "held", self):
                 return False
             self._place = place
         return True
@@ -107,7 +111,7 @@ class Payment:
     def leave_room(self) -> None:
         """Free the place in the waiting room, since the call waits for nothing any more."""
         if self._place:
-            self.room.leave(self.upstream, self._place == "held", self)
+            self.room.leave(self.upstream, self._place is not _BACKOFF and self._place == "held", self)
             self._place = ""
 
     @property
@@ -318,7 +322,8 @@ def pay_for(
     room until then. Returns the payment; or, if price or place is refused, the outcome, and then nothing is taken. A
     price for which the bucket has to be asked is noted as owed. `upstream`, `app`: those of the call.
     """
-    payment = Payment(bucket, room, upstream, app)
+    payment = Payment.__new__(Payment)
+    payment.begin(bucket, room, upstream, app)
     if due > now and not payment.wait(_BACKOFF):
         return Outcome.OVERLOADED
     if not payment.take(price, now):

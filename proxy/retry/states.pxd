@@ -29,6 +29,7 @@ cdef class Flight:
     cdef public str range
     cdef public Traffic traffic
 
+    cdef begin(self, long attempt, double since, Payment payment)
     cpdef land(self, double now)
     cpdef cancel(self, double now)
 

@@ -49,6 +49,10 @@ class Flight:
     )  # fmt: skip
 
     def __init__(self, attempt: int, since: float, payment: Payment | None = None) -> None:
+        self.begin(attempt, since, payment)
+
+    def begin(self, attempt: int, since: float, payment: Payment | None) -> None:
+        """Begin the flight. The core calls this on a new object, past the constructor, which takes longer."""
         self.attempt = attempt
         self.since = since
         self.payment = payment

@@ -7,7 +7,7 @@ from collections import Counter
 from observed import POLICY, shown
 
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.metrics import Metrics, Series, Wires
+from proxy.observe.metrics import Metrics, Series, Wires, count_outcome
 from proxy.observe.recent_calls import NumberedCall
 from proxy.retry.facts import Outcome
 
@@ -18,7 +18,8 @@ def call_of(number: int, at: int) -> NumberedCall:
 
 def counted(calls: int) -> list[Series]:
     series = Series(POLICY.upstream, POLICY.route)
-    series.outcomes[Outcome.SUCCESS, 2] = calls
+    for _ in range(calls):
+        count_outcome(series, Outcome.SUCCESS, 2)
     return [series]
 
 
@@ -66,7 +67,7 @@ def test_only_series_that_moved_are_told_of() -> None:
     working = Metrics()
     known: dict[tuple[str, str], int] = {}
     for name in ("a", "b"):
-        working.labelled(name, "").outcomes[Outcome.SUCCESS, 2] = 1
+        count_outcome(working.labelled(name, ""), Outcome.SUCCESS, 2)
     gathered.keep(1, Report(working.moved(known), 2))
     assert working.moved(known) == []
     working.labelled("b", "").at_once = [0, 0, 1, *[0] * 7]

@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.config.settings import MOST_WORKERS
 from proxy.observe.aggregate import Aggregate, AggregatedCalls, Report
-from proxy.observe.metrics import Metrics, Series
+from proxy.observe.metrics import Metrics, Series, count_outcome
 from proxy.observe.recent_calls import NumberedCall
 from proxy.observe.sink import LineSink
 from proxy.resources import _quota, processes
@@ -141,7 +141,8 @@ def test_pauses_double() -> None:
 def counted(calls: int, *, retried: int = 0) -> Series:
     series = Series("a", "")
     series.at_once = [0, 0, calls, *[0] * 7]
-    series.outcomes[Outcome.SUCCESS, 2] += retried
+    for _ in range(retried):
+        count_outcome(series, Outcome.SUCCESS, 2)
     series.ge[0] = retried
     for _ in range(calls):
         series.call_seconds.add(0.5)
