@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
 from support.capacity import CapacityServer
 from support.front import NONE, App, Front, request, to
 
 from proxy.config.settings import Buffers
+from proxy.retry import patience
 from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.governor import Governor
 from proxy.retry.policy import AutoLimit, Fallback, PushbackPolicy
@@ -191,7 +193,10 @@ async def test_a_worker_that_another_replaces_holds_its_calls() -> None:
         assert (await app.read()).status == 200
 
 
-async def test_an_app_that_leaves_while_it_is_held_is_not_served_and_its_patience_is_known() -> None:
+async def test_an_app_that_leaves_while_it_is_held_is_not_served_and_its_patience_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "_SHORTEST", 0.0)  # these leave as soon as they are held
     async with outage() as there:
         route = ""
         first = await there.call()  # goes on waiting
