@@ -4,8 +4,8 @@ Contract, section 14: a limit is given up where as many attempts fail at half th
 reason. But if no attempt at all is served, that is not chance either. To give the limit up, or to send as many attempts
 as it allows, would serve no call: a refusal comes within milliseconds, and calls would use up their attempts one after
 another. So the limit then sends one attempt at a time, first after 100 ms, and later after up to a second, as the
-probes of an outage are sent (`proxy.retry.outage`). As soon as one attempt is served, the held calls return as they do
-from an outage.
+probes of an outage are sent (`proxy.retry.outage`). As in an outage, this is done only if an attempt was served within
+the ten minutes before. As soon as one is served again, the held calls return as they do from an outage.
 """
 
 from __future__ import annotations

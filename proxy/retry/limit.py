@@ -35,6 +35,7 @@ from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.evidence import CUTS, Evidence
 from proxy.retry.loads import Loads
+from proxy.retry.outage import ANSWERED_WITHIN
 from proxy.retry.spacing import CUT_HARD, HARDLY, SLOWEST, Spacing
 from proxy.retry.throughput import Throughput
 from proxy.retry.traffic import Traffic
@@ -462,6 +463,8 @@ class Limit:
         """
         all_refused, most, threshold = self.all_refused, self.most, self.threshold
         was_on = all_refused.is_on
+        if not was_on and now - self.evidence.traffic.served_at > ANSWERED_WITHIN:
+            return False  # it may never answer, and holding calls for it would be in vain
         if not all_refused.refused(sent, self.evidence.share(), under_way <= 1, now):
             return False
         if not was_on:

@@ -5,6 +5,7 @@ cdef class Traffic:
     cdef public long flying
     cdef public long long ended
     cdef public double answered_at
+    cdef public double served_at
     cdef public bint is_watched
     cdef public double note_at
     cdef public double rate

@@ -13,17 +13,18 @@ _RATED_EVERY, _RATED_OVER = 1.0, 10.0
 
 class Traffic:
     """The attempts to one endpoint, as one process counts them. `flying`: how many are under way. `ended`: how many
-    have ended. `answered_at`: the time of the last answer (seconds on the callers' clock). `is_watched`: every attempt
-    that is answered well has to be reported to the governor. `note_at`: the first attempt that is answered well after
-    this time has to be reported as well, so that routes to which few calls go are known to answer. `rate`: attempts a
-    second while all was well, over some ten seconds; 0 if that is not known.
+    have ended. `answered_at`: the time of the last answer (seconds on the callers' clock). `served_at`: the time of the
+    last answer that was no failure. `is_watched`: every attempt that is answered well has to be reported to the
+    governor. `note_at`: the first attempt that is answered well after this time has to be reported as well, so that
+    routes to which few calls go are known to answer. `rate`: attempts a second while all was well, over some ten
+    seconds; 0 if that is not known.
     """
 
-    __slots__ = ("_rated", "_rated_at", "answered_at", "ended", "flying", "is_watched", "note_at", "rate")
+    __slots__ = ("_rated", "_rated_at", "answered_at", "ended", "flying", "is_watched", "note_at", "rate", "served_at")
 
     def __init__(self) -> None:
         self.flying = self.ended = 0
-        self.answered_at = float("-inf")
+        self.answered_at = self.served_at = float("-inf")
         self.is_watched = True
         self.note_at = float("-inf")
         self.rate = 0.0
@@ -34,7 +35,7 @@ class Traffic:
         """Note that an attempt was answered well. Returns whether it has to be reported to the governor."""
         self.flying -= 1
         ended = self.ended = self.ended + 1
-        self.answered_at = now
+        self.answered_at = self.served_at = now
         return self.is_watched or ended & 15 == 0 or now >= self.note_at
 
     def measure(self, now: float) -> bool:

@@ -35,7 +35,7 @@ def refused_until(limit: Limit, traffic: Traffic, count: int, now: float) -> flo
 def all_refused() -> tuple[Limit, Traffic, float]:
     """A limit under which eight attempts in a row were refused after a thousand that went well, and the time then."""
     traffic = Traffic()
-    traffic.ended = 1000
+    traffic.ended, traffic.served_at = 1000, 9.9
     limit = Limit(traffic)
     return limit, traffic, refused_until(limit, traffic, 8, 10.0)
 
@@ -54,9 +54,20 @@ def test_after_eight_refusals_in_a_row_attempts_are_sent_like_probes() -> None:
     assert limit.most == 1.0
 
 
+def test_an_upstream_that_has_served_none_in_the_last_ten_minutes_is_not_waited_for() -> None:
+    """Else calls of a service that was never there would be held in vain."""
+    for served_at in (-math.inf, -590.1):
+        traffic = Traffic()
+        traffic.ended, traffic.served_at = 1000, served_at
+        limit = Limit(traffic)
+        refused_until(limit, traffic, 20, 10.0)
+        assert limit.is_on
+        assert not limit.all_refused.is_on
+
+
 def test_seven_refusals_in_a_row_are_no_reason() -> None:
     traffic = Traffic()
-    traffic.ended = 1000
+    traffic.ended, traffic.served_at = 1000, 9.9
     limit = Limit(traffic)
     refused_until(limit, traffic, 7, 10.0)
     assert limit.is_on
@@ -117,13 +128,13 @@ def test_a_row_goes_on_under_the_next_limit_if_nothing_was_answered_between() ->
     assert row.since == 20.0
 
 
-def test_a_row_of_an_hour_ago_says_nothing_of_how_long_all_have_been_refused() -> None:
+def test_a_row_of_minutes_ago_says_nothing_of_how_long_all_have_been_refused() -> None:
     """Nobody knows what became of the upstream while nothing was sent. Else calls would be answered at once, and told
-    to come back in two hours, though the upstream may be back in a second.
+    to come back in ten minutes, though the upstream may be back in a second.
     """
     lane = Lane(Traffic())
-    lane.traffic.ended, lane.traffic.answered_at, lane.lasts = 1000, 9.0, True
-    for began in (10.0, 3610.0):
+    lane.traffic.ended, lane.traffic.served_at, lane.lasts = 1000, 9.0, True
+    for began in (10.0, 310.0):
         now = refused_until(lane.limit, lane.traffic, 12, began)
         if began == 10.0:
             lane.limit.end(now + 15.0)  # no call comes any more
@@ -136,7 +147,7 @@ def test_a_row_of_an_hour_ago_says_nothing_of_how_long_all_have_been_refused() -
 
 def test_calls_are_expected_to_wait_long_only_while_it_is_known_that_all_are_refused() -> None:
     lane = Lane(Traffic())
-    lane.traffic.ended, lane.traffic.answered_at, lane.lasts = 1000, 9.0, True
+    lane.traffic.ended, lane.traffic.served_at, lane.lasts = 1000, 9.0, True
     now = refused_until(lane.limit, lane.traffic, 600, 10.0)
     calls = [Waits(), Waits()]
     for call in calls:
