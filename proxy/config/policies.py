@@ -375,8 +375,8 @@ class Policies:
         return "upstream" if of_account or not several else "endpoint"
 
     def _file(self, tree: Map, key: str, path: KeyPath) -> str:
-        """The absolute path of a file that a key names, relative to the file of that key; reported if there is no such
-        file.
+        """Return the absolute path of the file that the value of `key` names. A relative name starts at the directory
+        of the configuration file that has the key. A missing file is reported as a problem.
         """
         file = relative_to(tree.values_at[key], str(tree[key]))
         self._problems.refer(file)

@@ -282,8 +282,9 @@ class Section:
     others: str = ""
 
     def _meant_by(self, value: Any) -> str:
-        """The hint for a text that stands where this mapping should: the key that it belongs to, or a key and its value
-        without a space between them; "" for any other value.
+        """The hint in the error message when `value` is a text, but this mapping was expected. The hint names the key
+        whose value the text probably is, or says that the space after a key's colon is missing. It is "" if neither
+        fits.
         """
         if not isinstance(value, str):
             return ""

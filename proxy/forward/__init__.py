@@ -1,1 +1,1 @@
-"""Forwarding of one call under one policy (floor 2)."""
+"""Floor 2: the forwarding of one call under one policy."""

@@ -270,9 +270,10 @@ class Attempt(Listener):
             self.stream.pause()
 
     def on_chunks(self, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
-        """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
-        `owed`: the bytes that are missing of the last chunk, 0 if it is whole. `payload`: the bytes without the
-        framing, if `watch` reads them and they are not one whole chunk (`Listener.on_chunks`), else None.
+        """Forward `chunks`, more of the answer that goes to the app, with the framing that they came in. `size`: the
+        number of bytes in them without the framing. `owed`: the bytes that are missing of the last chunk, 0 if it is
+        whole. `payload`: the bytes without the framing, if this attempt's `watch` reads them and they are not one whole
+        chunk (`Listener.on_chunks`), else None.
         """
         try:
             if size:

@@ -177,7 +177,9 @@ class AutoTunnel(Exchange):
             super().cut()
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
-        """Forward the upstream's bytes. If it speaks first and does not greet as HTTP/2 does, the tunnel is blind."""
+        """Forward the upstream's bytes to the app. If the upstream sends before the app does, and not as an HTTP/2
+        server begins, the tunnel becomes blind: its bytes are forwarded unread.
+        """
         if not self._listens:
             super().forward(attempt, data)
             return

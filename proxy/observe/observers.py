@@ -29,9 +29,10 @@ REPEATS = 3
 class Observers(Observer):
     """An observer that passes calls on to the metrics, the last calls and the log (None: no log).
 
-    `later(seconds, function)` is the event loop's `call_later`; without it no records are gathered. `notify(event,
-    lines, **facts)` takes notices (`proxy.observe.notices`). `soon`: calls a function within a moment, by a timer that
-    is set already or else by one of its own; None if no records are gathered.
+    `later(seconds, function)` is the event loop's `call_later`; without it each record of a call is passed on at once,
+    not in a batch. `notify(event, lines, **facts)` takes notices (`proxy.observe.notices`). `soon(function)` calls the
+    function within less than a second; None if records are not passed on in batches. `soon` sets a timer of its own,
+    unless it is replaced by a function that uses a timer which runs anyway.
     """
 
     def __init__(

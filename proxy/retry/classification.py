@@ -450,9 +450,9 @@ def is_repeated_anywhere(rules: Classify, request: Request, end: Reply | Fault, 
 
 
 def broken_answers_of(rules: Classify, request: Request, fault: Fault, verdict: Verdict) -> frozenset[str]:
-    """The methods whose answers a provider's own client reads completely before the app gets them. They are taken from
-    all dialects whose client would repeat this request after its answer broke off. `fault`: the break, whose class is
-    in `verdict`.
+    """The HTTP methods whose answers a provider's own client reads completely before the app gets them, so that the
+    client can repeat a request whose answer broke off. The methods come from all dialects whose client would repeat
+    this request. `fault`: the break, whose class is in `verdict`.
     """
     idempotent = request.method in IDEMPOTENT_METHODS
     covering = [

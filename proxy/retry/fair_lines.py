@@ -254,7 +254,8 @@ def _sum(lines: Mapping[str, tuple[NamedApp, Sum]]) -> Sum:
 
 def _of_other_ranks(given: int, turn: int, rank: int, number: float, sums: Mapping[int, Sum]) -> dict[int, float]:
     """How many calls of each other rank go before a call of the rank `rank`. `number`: how many calls of its own rank
-    go before it. `sums`: for each rank, how many calls wait, and their total price. `given`, `turn`: see `FairOrder`.
+    go before it. `sums`: for each rank, how many calls wait, and their total price. `given`: how many places in a
+    row went to the highest priority while calls of others waited. `turn`: how many turns the lower priorities have had.
     """
     left = {each: calls for each, (calls, _) in sums.items()}
     found = dict.fromkeys((each for each in left if each != rank), 0.0)

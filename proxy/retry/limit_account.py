@@ -234,9 +234,9 @@ class Account:
         return report.spent - self._spent_by(report.since - refill.window, report.unit_index)
 
     def predicts(self, name: str, now: float) -> bool:
-        """Whether it is known when the limit `name` comes back bit by bit: its window slides, and others use little of
-        it. Then an attempt that is sent although the last report said that nothing was left does not disprove that
-        report.
+        """Whether this process can compute when each part of the limit `name` comes back: the limit's window slides,
+        its reports fit what this process has sent for at least a whole window, and others use little of the limit. In
+        that case an attempt may succeed after a report that nothing was left, although the report was right.
         """
         refill = self._refills.get(name)
         if refill is None or not (refill.slides and refill.fits) or now < refill.shared_until:

@@ -35,9 +35,9 @@ class Neighbours(Others):
 
     def count(self) -> tuple[int, int]:
         """Return how many app connections all other workers serve together, and how many others they hold open only to
-        be refused. The two numbers may be of different moments, so neither may be reckoned from the other. The number
-        served has a word of its own: as a difference of two words it was one too small when another worker refused a
-        connection between the two readings.
+        be refused. The two numbers may be of different moments, so neither may be computed from the other. The number
+        served is stored as a word of shared memory, not computed from the number of open connections and the number to
+        be refused: that difference was one too small when another worker refused a connection between the readings.
         """
         served = surplus = 0
         words = self._words

@@ -104,7 +104,9 @@ class UpstreamStream(Protocol):
         """Stop `on_data` until `resume`, except for data that has been read already; the upstream is held back."""
 
     def resume(self) -> None:
-        """Go on with `on_data`; data that was held back may be reported at once."""
+        """Let the listener's `on_data` be called again after `pause`. If data was held back meanwhile, `on_data` may be
+        called before this method returns.
+        """
 
     def cancel(self) -> None:
         """Give the request up; the listener is not called any more. HTTP/1 closes the connection, HTTP/2 resets the

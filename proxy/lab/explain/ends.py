@@ -57,8 +57,8 @@ class Play(Recorder):
 
 
 def play(settings: Settings, chosen: Chosen, fate: Fate, draw: float, wall: float) -> Play:
-    """Play a call whose every sending ends in `fate`, to its end. `draw` is the value of every jitter draw, `wall` is
-    in seconds since the epoch.
+    """Play a call whose every sending ends in `fate`, to its end. `draw` is the value of every jitter draw, `wall`
+    the time at which the call begins, in seconds since the epoch.
     """
     stage = Stage(settings, FixedDraws(draw), wall)
     play = Play(stage.clock, fate)
@@ -111,8 +111,8 @@ def _successes_that_fail(chosen: Chosen) -> list[Fate]:
 
 class End:
     """The course of a call whose sendings all end in one fate (the same answer or fault). The call is played twice,
-    with the least and with the greatest jitter; every real course lies between the two. `wall` is in seconds since the
-    epoch.
+    with the least and with the greatest jitter; every real course lies between the two. `wall`: the time at which the
+    call begins, in seconds since the epoch.
     """
 
     def __init__(self, settings: Settings, chosen: Chosen, fate: Fate, wall: float) -> None:

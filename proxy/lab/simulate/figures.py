@@ -1,4 +1,4 @@
-"""The figures of one column, as docs/reference/commands/simulate.md defines them."""
+"""The figures of one column of the simulation's table, as docs/reference/commands/simulate.md defines them."""
 
 from __future__ import annotations
 

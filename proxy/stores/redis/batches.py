@@ -162,7 +162,7 @@ class Batches:
         return max(2 * self.timeout, PATIENCE)
 
     def join(self, members: RedisMembers) -> None:
-        """Report this process to its fleet from now on; `members` is the bucket that does so."""
+        """Report this process to its fleet from now on; `members` is the bucket that sends the reports."""
         self.members = members
         self.add(members)
         self.soon(members, -math.inf)

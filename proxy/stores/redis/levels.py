@@ -195,8 +195,8 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
             self._report_soon(now)
 
     def part(self, now: float) -> None:
-        """Go on without Redis, with this process's share of `min_per_second`, and with the percentage of this process's
-        own calls.
+        """Go on without Redis. This process then grants itself its share of `min_per_second`, and retries up to
+        `percent` of its own calls instead of the fleet's.
         """
         share = self.store.share
         least = self.spec.min_per_second

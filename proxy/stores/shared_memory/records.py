@@ -404,7 +404,7 @@ class Record:
         return self._stamp, self.words[self._sequence]
 
     def look(self, bucket: Any) -> None:
-        """Give a bucket the current state, to read it without changing it."""
+        """Copy the state that the record holds now into `bucket`, for a caller that only reads the bucket."""
         self.open()
         self.load(bucket)
         self.close()
