@@ -83,7 +83,8 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(
                         got = await client.request(method, f"{redrive.url}/api/x", content=b"{}")
                         statuses.append(got.status_code)
 
-            apps = [asyncio.create_task(app(method)) for method in ("GET", "POST", "POST", "PUT") * 2]
+            # so many that the kernel gives some to each worker
+            apps = [asyncio.create_task(app(method)) for method in ("GET", "POST", "POST", "PUT") * 5]
 
             def reload(total: int) -> None:
                 if reloads:
