@@ -13,13 +13,20 @@ from collections.abc import Callable, Iterator
 Kind = Callable[[random.Random], str]
 
 
+def _dip(chance: random.Random, odds: float, what: Callable[[float], str]) -> str:
+    """Draw whether the upstream takes less for a while, with these odds. `what`: the key and value, by the part that is
+    left.
+    """
+    if chance.random() >= odds:
+        return ""
+    return f"outages: [{{at: 40s, lasts: 40s, share: 0%, {what(chance.uniform(0.4, 0.8))}}}]"
+
+
 def _no_queue(sidecars: int) -> Kind:
     def kind(chance: random.Random) -> str:
         calls = chance.choice([4, 8, 15, 30, 45]) if sidecars < 5 else chance.choice([30, 45, 60])
         takes = calls * chance.uniform(0.8, 1.6)
-        dip = ""
-        if chance.random() < 0.4:
-            dip = f"outages: [{{at: 40s, lasts: 40s, share: 0%, capacity: {takes * chance.uniform(0.4, 0.8):.1f}/s}}]"
+        dip = _dip(chance, 0.4, lambda part: f"capacity: {takes * part:.1f}/s")
         return f"""
 duration: 2m
 sidecars: {sidecars}
@@ -42,9 +49,7 @@ def _counted(limit_kind: str) -> Kind:
         calls, window = chance.choice([10, 20, 40]), chance.choice([1, 2, 5])
         limit = round(calls * window * chance.uniform(0.9, 1.5))
         burst = f", burst: {max(1, round(limit * chance.choice([0.2, 1.0, 2.0])))}" if limit_kind == "bucket" else ""
-        dip = ""
-        if chance.random() < 0.6:
-            dip = f"outages: [{{at: 40s, lasts: 40s, share: 0%, limit: {round(limit * chance.uniform(0.4, 0.8))}}}]"
+        dip = _dip(chance, 0.6, lambda part: f"limit: {round(limit * part)}")
         return f"""
 duration: 2m
 sidecars: {sidecars}

@@ -17,7 +17,6 @@ from proxy.observe.metrics import BOUNDS, Metrics, Series, outcomes_of
 from proxy.observe.weather import LaneWeather
 from proxy.observe.weather_log import WeatherLog
 from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
-from proxy.retry.facts import Outcome
 from proxy.retry.policy import Policy
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Endpoint, Router, Upstream
@@ -228,11 +227,10 @@ def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holdin
     calls = at_once = after_retries = attempts = retries = arrived = 0
     slots = [0] * (len(BOUNDS) + 1)
     for series in counted:
-        first = sum(series.at_once)
-        at_once += first
-        calls += first + sum(outcomes_of(series).values())
-        attempts += first + sum(series.results.values())
-        after_retries += sum(n for (outcome, _), n in outcomes_of(series).items() if outcome is Outcome.SUCCESS)
+        at_once += sum(series.at_once)
+        after_retries += sum(series.after_retries)
+        calls += series.calls
+        attempts += series.attempts
         came = series.reasons.get("fallback", 0)
         arrived += came
         retries += sum(series.reasons.values()) - came

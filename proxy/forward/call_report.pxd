@@ -12,8 +12,6 @@ from proxy.retry.states cimport Flight
 
 
 cdef dict _AGENTS
-cdef bytes _LATEST_AGENT
-cdef str _LATEST_PRODUCT
 
 
 @cython.locals(request=Request, record=CallRecord)

@@ -15,8 +15,6 @@ from proxy.retry.request_hints import NO_HINTS
 AGENT = 64
 #: The products of the User-Agents that came last, and how many of them are kept.
 _AGENTS: dict[bytes, str] = {}
-#: The User-Agent that came last, and its product: requests with the same head have the same object.
-_LATEST_AGENT, _LATEST_PRODUCT = b"", ""
 _MOST_AGENTS = 256
 
 
@@ -90,9 +88,6 @@ def _agent(user_agent: bytes) -> str:
     """Return the product that the value of a User-Agent names first, with its version (RFC 9110, 10.1.5); "" if the
     value names no product.
     """
-    global _LATEST_AGENT, _LATEST_PRODUCT
-    if user_agent is _LATEST_AGENT:
-        return _LATEST_PRODUCT
     if not user_agent:
         return ""
     product = _AGENTS.get(user_agent)
@@ -103,5 +98,4 @@ def _agent(user_agent: bytes) -> str:
         if len(_AGENTS) >= _MOST_AGENTS:
             _AGENTS.clear()
         _AGENTS[user_agent] = product
-    _LATEST_AGENT, _LATEST_PRODUCT = user_agent, product
     return product

@@ -275,7 +275,7 @@ def attempt_results(history: Sequence[AttemptRecord]) -> str:
     `attempt 1: 503, attempt 2: reset`, or `attempt 1: 503; POST may have been carried out, and is not idempotent`.
     """
     ends = ""
-    for each in history if len(history) <= _MOST_RESULTS else history[-_MOST_RESULTS:]:
+    for each in history[-_MOST_RESULTS:]:
         ended = _ended(each.upstream, each.attempt, _end(each))
         ends = f"{ends}, {ended}" if ends else ended
     last = history[-1] if history else None

@@ -187,8 +187,7 @@ class Sender:
             stream = app.pinned(origin)
         if stream is None:
             not_on = self._connections(attempt) if origin.way.http2 else ()
-            method = self.plan.request.method
-            idempotent = method == "GET" or method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
+            idempotent = self.plan.request.method in IDEMPOTENT_METHODS or self.call.so_far.is_idempotent()
             stream = self.context.pool.lease(origin, now, idempotent, not_on)
         return stream
 

@@ -418,7 +418,7 @@ def _count_history(
     ended, reason = before, ""  # the result of `last`
     for record in records:
         decision = record.decision
-        if decision != "retried" and decision != "delivered" and decision in _NOT_COUNTED:  # mostly one of the first
+        if decision in _NOT_COUNTED:
             series.transparent += decision == "transparent"
             continue
         what = result(record)

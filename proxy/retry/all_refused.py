@@ -10,20 +10,15 @@ the ten minutes before. As soon as one is served again, the held calls return as
 
 from __future__ import annotations
 
-from proxy.retry.outage import is_row
+from proxy.retry.outage import FIRST_PROBE, LAST_PROBE, UNKNOWN_AFTER, is_row
 
 _NEVER = float("inf")
 
-#: The seconds before the next attempt: at first, and at most, since they are doubled each time (section 14, as for the
-#: probes of an outage).
-_FIRST, _LAST = 0.1, 1.0
 #: The least share of refusals (0 to 1) by which a row is chance, since clients may share what an upstream takes: eight
 #: in a row are needed, and twenty once attempts were served under the limit.
 _SHARED, _SERVES = 0.42, 0.7
 #: All are refused for fewer seconds by chance, too, where other clients use up what the upstream takes.
 _LASTS = 1.0
-#: Seconds without an attempt after which it is not known any more whether all are refused, as of an outage.
-_UNKNOWN_AFTER = 10.0
 
 
 class AllRefused:
@@ -53,7 +48,7 @@ class AllRefused:
         row goes on if that was before the row began, and its last attempt not long before `since`.
         """
         self.is_on, self._serves = False, serves
-        if answered_at >= self.since or not self._row or since - self._at >= _UNKNOWN_AFTER:
+        if answered_at >= self.since or not self._row or since - self._at >= UNKNOWN_AFTER:
             self.since = since
         self._row = row
 
@@ -68,9 +63,9 @@ class AllRefused:
         before, self._at = self._at, now
         if self.is_on:
             if sent >= before:
-                self.gap = min(_LAST, 2.0 * self.gap)
+                self.gap = min(LAST_PROBE, 2.0 * self.gap)
         elif alone and is_row(self._row, now - self.since, max(share, _SERVES if self._serves else _SHARED)):
-            self.is_on, self.gap = True, _FIRST
+            self.is_on, self.gap = True, FIRST_PROBE
         return self.is_on
 
     def served(self, sent: float) -> bool:
@@ -89,4 +84,4 @@ class AllRefused:
 
     def is_known(self, now: float) -> bool:
         """Whether all attempts are being refused, and one was refused lately."""
-        return self.is_on and now - self._at < _UNKNOWN_AFTER
+        return self.is_on and now - self._at < UNKNOWN_AFTER

@@ -24,7 +24,7 @@ cdef class Sequential(WaitSeries):
     cdef public object plugin
 
     cpdef start(self, StrategyBase strategy, rng)
-    @cython.locals(each=AttemptRecord, bucket=Bucket, next_attempt=NextAttempt, at_once=bint, until=double, first_sent=double, wait=double, due=double, last=double,
+    @cython.locals(each=AttemptRecord, bucket=Bucket, at_once=bint, until=double, first_sent=double, wait=double, due=double, last=double,
                    planned=Next)
     cpdef after_failure(self, CallState call, Failure failure, double now, bint disabled)
 

@@ -155,8 +155,7 @@ class Sequential(WaitSeries):
         no = first_no(call, failure, disabled, now <= until + EPSILON)
         if no is not None:
             return no
-        next_attempt = call.next_attempt
-        bucket = next_attempt.bucket
+        bucket = call.next_attempt.bucket
         price = 0.0 if bucket is None else bucket.offer(failure.verdict.cls, now)
         if price is None:
             return _BUCKET_EMPTY
@@ -166,10 +165,7 @@ class Sequential(WaitSeries):
             if isinstance(answer, Outcome):
                 return answer
             asked = answer
-        if next_attempt.picker is None and next_attempt.keys is None and failure.verdict is not MISDIRECTED:
-            at_once, named = False, failure.pushback.delay  # as `_named_wait` says: nearly always
-        else:
-            at_once, named = _named_wait(call, failure, now)
+        at_once, named = _named_wait(call, failure, now)
         if at_once:  # without backoff, but it counts for n: retry n waits d(n)
             asked = 0.0
             self.n += 1

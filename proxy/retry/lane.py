@@ -573,7 +573,7 @@ class Lane:
         has_none = not self.places.taken and not self.places.before and self.fleet.places(self.limit.returns) < _NEVER
         if has_none and self.free(now) < 1:
             return _NEVER  # other machines have the places; this process is given its share later
-        if (self.limit.pace.rate or now < self.limit.pace.next_at) and self.free(now) >= 1:
+        if self.limit.pace.holds(now) and self.free(now) >= 1:
             return max(self.limit.pace.next_at, math.nextafter(now, _NEVER))
         since = self.places.oldest(self.limit.begun, self.until)
         return max(since + self.place_seconds, math.nextafter(now, _NEVER))

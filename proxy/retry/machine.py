@@ -232,7 +232,7 @@ class Call:
         if call.request.timed:
             self._read_hints(since)  # a `timed` request has only a deadline among its hints
         call.attempts = 1
-        next_attempt.governs = policy.mode in ("enforce", "observe")
+        next_attempt.governs = policy.mode != "off"
         next_attempt.cools = _may_be_cooled(call) and self._flow is not HEDGED
         flight, keys, places = Flight.__new__(Flight), next_attempt.keys, next_attempt.scope.places
         flight.begin(1, since, None)

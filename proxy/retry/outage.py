@@ -30,9 +30,9 @@ _CHANCE = 1e-3
 #: Seconds after an endpoint's last answer within which attempts without an answer can begin an outage.
 ANSWERED_WITHIN = 600.0
 #: Seconds between probes: at first, and at most.
-_FIRST, _LAST = 0.1, 1.0
+FIRST_PROBE, LAST_PROBE = 0.1, 1.0
 #: Seconds without an attempt after which an outage is not known any more.
-_UNKNOWN_AFTER = 10.0
+UNKNOWN_AFTER = 10.0
 #: Seconds for which a call that comes late in an outage waits at most for a probe; and the age of the last probe from
 #: which on such a call waits to be the next.
 LATE_WAIT, _PROBE_AGE = 1.0, 2.0
@@ -78,7 +78,7 @@ class Outage:
         self._turned_at = -_NEVER  # the last of them at this time
         self.probe: object | None = None
         self.probe_at = -_NEVER  # when the next probe may be sent
-        self._gap = _FIRST
+        self._gap = FIRST_PROBE
         self._probed_at = -_NEVER  # when the last probe ended
         self.lost_in_a_row = 0
         self._lost_from = _NEVER  # when the first of them ended
@@ -98,7 +98,7 @@ class Outage:
         """Whether a probe is under way, or an attempt was made within the last ten seconds. If not, it is unknown
         whether the outage lasts; the outage then ends, and only new failures can begin one.
         """
-        return self.probe is not None or now - max(self._tried_at, self._probed_at) < _UNKNOWN_AFTER
+        return self.probe is not None or now - max(self._tried_at, self._probed_at) < UNKNOWN_AFTER
 
     def forget(self) -> None:
         """End the outage, because it is no longer known whether it lasts."""
@@ -143,9 +143,9 @@ class Outage:
             self._since, self.in_vain = since, False
         self.since = self._since
         self.lost_in_a_row = row
-        self._gap = _FIRST
+        self._gap = FIRST_PROBE
         self._tried_at = self._probed_at = now
-        self.probe_at = now + _FIRST
+        self.probe_at = now + FIRST_PROBE
 
     def is_due(self, now: float) -> bool:
         """Whether a probe may be sent now."""
@@ -162,7 +162,7 @@ class Outage:
         self.probe = None
         self._probed_at = now
         if lost:
-            most = _BUSY_GAP if self.turns_away(now) else _LAST
+            most = _BUSY_GAP if self.turns_away(now) else LAST_PROBE
             self._gap = min(most, 2 * self._gap)
         self.probe_at = now + self._gap if lost else now
 
@@ -170,9 +170,9 @@ class Outage:
         """Let the next probe be sent after the short interval with which an outage begins, because another endpoint of
         the same upstream, which was out as well, has answered.
         """
-        self._gap = _FIRST
+        self._gap = FIRST_PROBE
         if self.probe is None:
-            self.probe_at = min(self.probe_at, now + _FIRST)
+            self.probe_at = min(self.probe_at, now + FIRST_PROBE)
 
     def keep_apart(self, other: Outage, out: int) -> None:
         """Change the time of the next probe, so that it is not near that of the outage `other`, of another endpoint.
@@ -226,7 +226,7 @@ class Outage:
         """
         if not self.is_on:
             self.since = self._since = since
-            self._gap, self.probe_at = _FIRST, now + _FIRST
+            self._gap, self.probe_at = FIRST_PROBE, now + FIRST_PROBE
         self._probed_at = max(self._probed_at, probed_at)
 
     def is_late(self, now: float, hold: float) -> bool:

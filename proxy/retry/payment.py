@@ -99,11 +99,11 @@ class Payment:
         False if the room is full. `place`: the reason for the wait, "backoff" or "held". `waiter`: the call as a gate
         knows it, if one holds it.
         """
-        if self._place is not place and self._place != place:
+        if self._place != place:
             if self._place:
                 self.leave_room()
             self.waiter = waiter
-            if not self.room.enter(self.upstream, place is not _BACKOFF and place == "held", self):
+            if not self.room.enter(self.upstream, place == "held", self):
                 return False
             self._place = place
         return True
@@ -111,7 +111,7 @@ class Payment:
     def leave_room(self) -> None:
         """Free the place in the waiting room, since the call waits for nothing any more."""
         if self._place:
-            self.room.leave(self.upstream, self._place is not _BACKOFF and self._place == "held", self)
+            self.room.leave(self.upstream, self._place == "held", self)
             self._place = ""
 
     @property

@@ -25,6 +25,7 @@ cdef class Spacing:
     cdef public double _counted_at
     cdef public long _waiting
 
+    cpdef bint holds(self, double now) except -1
     cpdef end(self)
     cpdef cut(self, double pace, long served, double now, bint delays=*)
     cpdef resume(self, double now)

@@ -105,6 +105,10 @@ class Spacing:
         self._counted_from = self._counted_at = -_NEVER  # since when they are counted, when the last was sent,
         self._waiting = 0  # and how many calls waited then
 
+    def holds(self, now: float) -> bool:
+        """Whether sendings wait for a time: they are spaced, or the next one may not go yet."""
+        return self.rate > 0 or now < self.next_at
+
     def end(self) -> None:
         """Stop spacing sendings."""
         self.rate, self.next_at = 0.0, -_NEVER

@@ -32,12 +32,14 @@ def refused_until(limit: Limit, traffic: Traffic, count: int, now: float) -> flo
     return now + 0.05 * (count - 1)
 
 
-def all_refused() -> tuple[Limit, Traffic, float]:
-    """A limit under which eight attempts in a row were refused after a thousand that went well, and the time then."""
+def all_refused(count: int = 8, served_at: float = 9.9) -> tuple[Limit, Traffic, float]:
+    """A limit under which `count` attempts in a row were refused after a thousand, of which one was served last at
+    `served_at`, and the time then.
+    """
     traffic = Traffic()
-    traffic.ended, traffic.served_at = 1000, 9.9
+    traffic.ended, traffic.served_at = 1000, served_at
     limit = Limit(traffic)
-    return limit, traffic, refused_until(limit, traffic, 8, 10.0)
+    return limit, traffic, refused_until(limit, traffic, count, 10.0)
 
 
 def test_after_eight_refusals_in_a_row_attempts_are_sent_like_probes() -> None:
@@ -57,19 +59,13 @@ def test_after_eight_refusals_in_a_row_attempts_are_sent_like_probes() -> None:
 def test_an_upstream_that_has_served_none_in_the_last_ten_minutes_is_not_waited_for() -> None:
     """Else calls of a service that was never there would be held in vain."""
     for served_at in (-math.inf, -590.1):
-        traffic = Traffic()
-        traffic.ended, traffic.served_at = 1000, served_at
-        limit = Limit(traffic)
-        refused_until(limit, traffic, 20, 10.0)
+        limit, _, _ = all_refused(20, served_at)
         assert limit.is_on
         assert not limit.all_refused.is_on
 
 
 def test_seven_refusals_in_a_row_are_no_reason() -> None:
-    traffic = Traffic()
-    traffic.ended, traffic.served_at = 1000, 9.9
-    limit = Limit(traffic)
-    refused_until(limit, traffic, 7, 10.0)
+    limit, _, _ = all_refused(7)
     assert limit.is_on
     assert not limit.all_refused.is_on
 

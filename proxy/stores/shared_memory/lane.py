@@ -331,8 +331,7 @@ class SharedLane(Lane):
         due = self.until
         if now >= due:
             due = now + POLL  # another worker may change it at any time
-            is_spaced = self.limit.pace.rate or now < self.limit.pace.next_at
-            if self.outage.is_on or (is_spaced and self.free(now) >= 1):  # else it waits for a place
+            if self.outage.is_on or (self.limit.pace.holds(now) and self.free(now) >= 1):  # else it waits for a place
                 due = min(due, super()._next(now))
         order = self.queue.order if self.fleet.link is None else None
         return due if order is None else order.next_look(now, due)
