@@ -27,11 +27,14 @@ _KEY = re.compile("[a-z0-9_]*")
 
 
 class HiddenValues:
-    """Replaces contents by references. `references`: by each spelling of a content, the reference that brought it."""
+    """Replaces contents by references. `references`: by each spelling of a content, the reference that brought it.
+    `whole_words`: a content is replaced only where no letter or digit stands beside it.
+    """
 
-    def __init__(self, references: Mapping[str, str]) -> None:
-        self._references = {spelling.lower(): reference for spelling, reference in references.items()}
-        self._found = secrets_of(self._references)
+    def __init__(self, references: Mapping[str, str], *, whole_words: bool = False) -> None:
+        # Also by the spelling in lower case, by which matches are looked up; there, İ is two characters.
+        self._references = {key: reference for each, reference in references.items() for key in (each, each.lower())}
+        self._found = secrets_of(self._references, whole_words=whole_words)
 
     def text(self, text: str) -> str:
         """A text with references in the place of contents, in capitals or not."""
@@ -98,3 +101,8 @@ def later(now: HiddenValues | None, earlier: HiddenValues | None) -> HiddenValue
 def shown(text: str, hidden: HiddenValues | None) -> str:
     """A text as it may be shown; the text itself if nothing is hidden."""
     return text if hidden is None else hidden.text(text)
+
+
+def shown_data(data: Any, hidden: HiddenValues | None) -> Any:
+    """Plain data (of JSON) as it may be shown; None hides nothing."""
+    return data if hidden is None else hidden.data(data)

@@ -24,7 +24,7 @@ from proxy.admin.timeline import Timeline
 from proxy.admin.turns import AT_A_STRETCH, a_turn, gradually, in_turns
 from proxy.admin.views import View
 from proxy.admin.weather_view import holding
-from proxy.hidden_values import HiddenValues
+from proxy.hidden_values import HiddenValues, shown_data
 from proxy.observe.recent_calls import KEPT, NumberedCall
 from proxy.transport.clock import monotonic, wall
 
@@ -335,7 +335,7 @@ def _no_such_call() -> web.Response:
 
 def _written(made: Callable[[], Any], hidden: HiddenValues | None) -> bytes:
     """The JSON text of what `made` returns, without what is `hidden`."""
-    return _uncollected(lambda: f"{json.dumps(made() if hidden is None else hidden.data(made()), indent=2)}\n".encode())
+    return _uncollected(lambda: f"{json.dumps(shown_data(made(), hidden), indent=2)}\n".encode())
 
 
 def _uncollected(made: Callable[[], _T]) -> _T:

@@ -33,7 +33,7 @@ from proxy.admin.turns import gradually, in_turns, rest
 from proxy.admin.upstream_state import STATES, beside, is_drained, only_keys_cool, states_of
 from proxy.admin.upstream_view import Live, Provision
 from proxy.admin.views import View
-from proxy.hidden_values import HiddenValues
+from proxy.hidden_values import HiddenValues, shown_data
 from proxy.observe.recent_calls import NumberedCall
 
 #: How many levels of each bucket a new reader of the board is sent: those of five minutes.
@@ -162,7 +162,7 @@ class LiveBoard:
             message["states"] = {name: asdict(state) for name, state in STATES.items()}
             message["history"] = {label: self.timeline.levels(label, LEVELS) for label in self.timeline.labels()}
         hidden = self._view.hidden()
-        head = json.dumps(message if hidden is None else hidden.data(message), separators=(",", ":"))
+        head = json.dumps(shown_data(message, hidden), separators=(",", ":"))
         upstreams, buckets = _changed(self._rows, after), _changed(self._buckets, after)
         return f'{head[:-1]},"upstreams":[{upstreams}],"buckets":[{buckets}]}}', self._version
 
@@ -217,7 +217,7 @@ def _update_row(
     """
     row = known.get(name)
     if row is None or row.seen != seen:
-        text = json.dumps(seen if hidden is None else hidden.data(seen), separators=(",", ":"))
+        text = json.dumps(shown_data(seen, hidden), separators=(",", ":"))
         known[name] = _Row(version, seen, text)
     return name
 

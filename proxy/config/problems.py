@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from proxy.hidden_values import SHORTEST, HiddenValues, secrets_of
+from proxy.hidden_values import SHORTEST, HiddenValues
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -81,8 +81,7 @@ class Problems:
     def __init__(self) -> None:
         self._found: list[Problem] = []
         self._seen: set[tuple[Mark, str, str]] = set()
-        # By the secret, as it is and in lower case, since messages suggest other spellings.
-        self._hidden: dict[str, str] = {}
+        self._hidden: dict[str, str] = {}  # the references, by their secrets
         self._short: dict[Mark, dict[str, str]] = {}
         self._shown: dict[str, str] = {}
         self._hidden_where_shown: HiddenValues | None = None  # made of them
@@ -101,7 +100,7 @@ class Problems:
         """
         hidden = self._hidden if len(secret) >= SHORTEST else self._short.setdefault(mark, {})
         for spelling in (secret, repr(secret)[1:-1]):
-            hidden[spelling] = hidden[spelling.lower()] = reference  # in lower case, İ is two characters
+            hidden[spelling] = reference
 
     def hide_where_shown(self, spelling: str, reference: str) -> None:
         """Add a secret that went into a value which pages and logs show, in one of its spellings, to `hidden`."""
@@ -119,9 +118,10 @@ class Problems:
         as a clause that continues the key. Words of the user's that are too long for a line are cut short, and secrets
         are replaced.
         """
-        message = _without(message, self._hidden)
+        if self._hidden:
+            message = HiddenValues(self._hidden).text(message)
         if mark in self._short:
-            message = _without(message, self._short[mark], whole_words=True)
+            message = HiddenValues(self._short[mark], whole_words=True).text(message)
         where, message = (
             _TOO_LONG.sub(lambda word: f"{word[0][:120]}...{word[0][-60:]}", text)
             for text in (path if isinstance(path, str) else dotted(path), message)
@@ -156,15 +156,6 @@ class Problems:
         """All problems, file by file in the order of their first problem, from top to bottom."""
         files = {file: order for order, file in enumerate(dict.fromkeys(each.file for each in self._found))}
         return sorted(self._found, key=lambda each: (files[each.file], each.line, each.column))
-
-
-def _without(message: str, hidden: dict[str, str], *, whole_words: bool = False) -> str:
-    """The message with references in the place of secrets. `hidden`: the references by their secrets, each as it
-    is and in lower case.
-    """
-    if not hidden:
-        return message
-    return secrets_of(hidden, whole_words=whole_words).sub(lambda found: hidden.get(found[0].lower(), "***"), message)
 
 
 def printable(text: str) -> str:

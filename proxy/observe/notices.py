@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from proxy.hidden_values import HiddenValues, shown
+from proxy.hidden_values import HiddenValues, shown, shown_data
 from proxy.observe.call_json import timestamp
 from proxy.observe.sink import ClosingSink, Sink
 
@@ -37,9 +37,7 @@ class Notices:
         for sink in (None if self.console else self._sink, self.also):
             if sink is not None:
                 entry = {"time": timestamp(self._wall()), "event": event, **facts}
-                if self.hidden is not None:
-                    entry = self.hidden.data(entry)
-                sink.add(json.dumps(entry, separators=(",", ":")) + "\n")
+                sink.add(json.dumps(shown_data(entry, self.hidden), separators=(",", ":")) + "\n")
 
     def banner(self, lines: list[str]) -> None:
         """Write the first lines of a process, for people, whichever format the log has."""

@@ -180,6 +180,14 @@ def test_a_content_in_other_letters_is_hidden_as_requests_have_it(tmp_path: Path
     )
 
 
+def test_a_content_whose_lower_case_is_longer_is_hidden_in_pages(tmp_path: Path) -> None:
+    """In lower case İ is two characters, which match no İ whatever their case."""
+    secret(tmp_path, "İstanbul".encode())
+    hidden = settings(tmp_path, 'upstreams: {a: {url: "https://a.test/${file:secrets/token}"}}').hidden
+    assert hidden is not None
+    assert hidden.text("/İstanbul/x") == "/${file:secrets/token}/x"
+
+
 def test_redrives_own_words_stay_in_pages_and_lines(tmp_path: Path) -> None:
     secret(tmp_path, b"success")
     hidden = settings(tmp_path, UPSTREAM % 'prefix: "/${file:secrets/token}"').hidden

@@ -18,7 +18,7 @@ from typing import Any
 from proxy.config.load import find, load, taken
 from proxy.config.problems import Problem
 from proxy.config.settings import Settings
-from proxy.hidden_values import shown
+from proxy.hidden_values import shown, shown_data
 from proxy.lab.explain import layout
 from proxy.lab.explain.applying import applies, connect_rows, denied, notes
 from proxy.lab.explain.ends import End, usual_fates
@@ -69,7 +69,7 @@ def explain(
         answer.now = now(answer.upstream)
     hidden = result.settings.hidden
     if as_json:
-        print(json.dumps(answer.as_data() if hidden is None else hidden.data(answer.as_data()), indent=2))
+        print(json.dumps(shown_data(answer.as_data(), hidden), indent=2))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in answer.as_lines(every_value=every_value):
