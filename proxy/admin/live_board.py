@@ -77,7 +77,7 @@ class LiveBoard:
         self._clock = clock
         self._name = name
         self._version = 0
-        self._full = 0  # the version in which a row was last removed: older readers are sent everything again
+        self._full = 0  # the version in which a row was last removed or moved: older readers are sent everything again
         self._rows: dict[str, _Row] = {}
         self._buckets: dict[str, _Row] = {}
         self._loads = -1  # the number of the configuration that `_provisions` belongs to
@@ -194,10 +194,13 @@ class LiveBoard:
 
     async def _take(self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
         hidden = self._view.hidden()
-        names = set(await in_turns(_update_row(version, known, name, seen, hidden) for name, seen in found))
-        if len(names) < len(known):
-            for name in known.keys() - names:
-                del known[name]
+        names = await in_turns(_update_row(version, known, name, seen, hidden) for name, seen in found)
+        if names != list(
+            known
+        ):  # rows are gone, or a reload has changed their order, which readers can't see otherwise
+            kept = {name: known[name] for name in names}
+            known.clear()
+            known.update(kept)
             self._full = version
 
 

@@ -40,6 +40,8 @@ _MOST_ENDS = 256
 _SUCCESS, _OVERLOADED, _ATTEMPTS_EXHAUSTED = Outcome.SUCCESS, Outcome.OVERLOADED, Outcome.ATTEMPTS_EXHAUSTED
 _COOLING = Outcome.COOLING
 _NOT_VISIBLE = re.compile("[^ -~]").sub
+#: The marks by which comments of a field begin and end, and what is escaped in them (RFC 9110, 5.6.5).
+_COMMENT_MARKS = re.compile(r"[()]|\\.")
 #: Fields by which SDKs learn not to retry: the most common one, that of gRPC, and that of Stripe's.
 _FORBIDDEN = (("x-should-retry", "false"),)
 _NO_PUSHBACK, _STRIPE = ("grpc-retry-pushback-ms", "-1"), ("Stripe-Should-Retry", "false")
@@ -398,11 +400,31 @@ def is_loop(head: RequestHead, name: str) -> bool:
 def went_through(values: Sequence[str], name: str) -> bool:
     """Whether one of these Via values has a member that names the proxy `name` as the one that received the message."""
     for value in values:
-        for member in value.split(","):
+        for member in without_comments(value).split(","):
             words = member.split()
             if len(words) > 1 and words[1] == name:
                 return True
     return False
+
+
+def without_comments(value: str) -> str:
+    """Return a Via value without its comments (RFC 9110, 5.6.5), which may contain commas and names, and may nest. What
+    follows a parenthesis that is never closed is no comment: it could hide members.
+    """
+    if "(" not in value:
+        return value
+    kept, begun, opened, depth = [], 0, 0, 0
+    for mark in _COMMENT_MARKS.finditer(value):
+        if mark[0] == "(":
+            if not depth:
+                opened = mark.start()
+            depth += 1
+        elif mark[0] == ")" and depth:
+            depth -= 1
+            if not depth:
+                kept.append(value[begun:opened])
+                begun = mark.end()
+    return " ".join([*kept, value[begun:]])
 
 
 @lru_cache(maxsize=256)

@@ -49,9 +49,10 @@ class ChildProcess:
                 os.close(handle)
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process, unless it has ended, which the loop may know before `wait` returns."""
         if self.status is None:
-            self._child.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
 
     def kill_now(self) -> None:
         """Kill the process, in any thread: the loop's thread may be waiting for a lock that the process holds."""

@@ -120,6 +120,26 @@ async def test_rows_that_go_void_what_was_told() -> None:
     assert [row["name"] for row in message["upstreams"]] == ["a"]
 
 
+async def test_rows_that_a_reload_puts_elsewhere_are_sent_again_in_their_new_order() -> None:
+    source = BoardSource()
+    board = source.board()
+    await board.look()
+    _, version = changes_since(board, 0)
+    for names in ("bca", "cba"):
+        source.rows = [Live(name, 0, 0, 0, 0, NONE) for name in names]
+        source.now += 1
+        await board.look()
+        message, version = changes_since(board, version)
+        assert message["full"]
+        assert [row["name"] for row in message["upstreams"]] == [*names]
+    source.rows.append(Live("last", 0, 0, 0, 0, NONE))
+    source.now += 1
+    await board.look()
+    message, _ = changes_since(board, version)
+    assert not message["full"]
+    assert [row["name"] for row in message["upstreams"]] == ["last"]
+
+
 async def test_the_last_minute_is_what_came_since_its_mark() -> None:
     source = BoardSource()
     board = source.board()

@@ -187,6 +187,28 @@ async def test_a_loop_is_508_and_only_our_very_name_is_one() -> None:
         assert "error=proxy_loop_detected" in (looped.one("proxy-status") or "")
 
 
+async def test_a_comment_of_via_names_no_proxy() -> None:
+    """RFC 9110, 7.6.3 and 5.6.5: comments may contain commas, escaped parentheses and further comments."""
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        own = front.path.context.via
+        for value in (
+            f"1.1 a (was, 1.1 {own})",
+            f"1.1 a (was, 1.1 {own}), 1.1 b (,1.1 {own},)",
+            f"1.1 a (x (y), 1.1 {own}, z)",
+            rf"1.1 a (x \) , 1.1 {own}, \( z)",
+        ):
+            assert (await app.ask("GET", "/api/x", f"Via: {value}")).status == 200, value
+        for value in (
+            f"1.1 a (was, 1.1 b), 1.1 {own} (c, d)",
+            f"1.1(x){own}",
+            rf"1.1 a (\\), 1.1 {own}",
+            f"1.1 a (never closed, 1.1 {own}",
+            f"1.1 a (closed (not), 1.1 {own}",
+            f"1.1 a), 1.1 {own}",
+        ):
+            assert (await app.ask("GET", "/api/x", f"Via: {value}")).status == 508, value
+
+
 async def test_max_forwards() -> None:
     async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         await app.ask("OPTIONS", "/api/x", "Max-Forwards: 3")
