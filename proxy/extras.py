@@ -30,7 +30,7 @@ def is_installed(extra: str) -> bool:
 
 def remedy(extra: str) -> str:
     """The command that installs an extra, as text for people."""
-    return f"in a checkout pip install '.[{extra}]', or make extras"
+    return f"in a checkout make extras, or for an environment of your own pip install '.[{extra}]'"
 
 
 def missing(error: ModuleNotFoundError) -> str:
@@ -40,4 +40,7 @@ def missing(error: ModuleNotFoundError) -> str:
     package = NEEDED.get((error.name or "").partition(".")[0])
     if package is None:
         return ""
-    return f"the package {package} is not installed, which redrive needs: in a checkout pip install ., or make dev"
+    return (
+        f"the package {package} is not installed, which redrive needs: in a checkout make venv, or for an environment "
+        "of your own pip install ."
+    )

@@ -88,6 +88,7 @@ class OwnAnswer:
             "outcome": self.outcome.value,
         }
         fields: tuple[tuple[str, str], ...] = ()
+        words = None
         if self.request is not None and self.policy is not None:
             worded, words = as_text(self.request, self.message), words_of(self.policy)
             if words is not None and worded is None:
@@ -97,6 +98,8 @@ class OwnAnswer:
                 fields = with_words(words, members, values)
             if worded is not None:
                 return worded
+        if words is None:  # where the provider has a place of its own for it, the line stands there
+            members["message"] = self.message
         return Worded("application/problem+json", json.dumps(members).encode() + b"\n", fields)
 
 

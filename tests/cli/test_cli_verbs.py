@@ -88,7 +88,10 @@ def test_a_package_that_is_missing_is_named(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert main(["top", "-c", str(file)]) == 2
-    said = "the package rich is not installed, which redrive needs: in a checkout pip install ., or make dev"
+    said = (
+        "the package rich is not installed, which redrive needs: in a checkout make venv, or for an environment of "
+        "your own pip install ."
+    )
     assert capsys.readouterr() == ("", f"redrive: {said}\n")
     monkeypatch.setitem(sys.modules, "proxy.top", None)
     with pytest.raises(ModuleNotFoundError, match=r"proxy\.top"):

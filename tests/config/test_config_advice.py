@@ -474,9 +474,9 @@ def test_an_optional_part_that_is_missing_is_told_with_its_command(
     assert problems == [
         "redrive.yaml:1:39: buckets.fleet.store: warning: needs the package redis, or the bucket is this "
         "process's own: "
-        "in a checkout pip install '.[redis]', or make extras",
+        "in a checkout make extras, or for an environment of your own pip install '.[redis]'",
         "redrive.yaml:3:40: upstreams.a.connect: warning: needs the package cryptography: "
-        "in a checkout pip install '.[intercept]', or make extras",
+        "in a checkout make extras, or for an environment of your own pip install '.[intercept]'",
     ]
 
 

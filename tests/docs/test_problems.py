@@ -25,7 +25,7 @@ def type_of(status: int, outcome: Outcome) -> str:
     _, lines, body = OwnAnswer(status, "A title", "a detail", outcome).render()
     assert b"application/problem+json" in lines
     found = json.loads(body)
-    assert list(found) == ["type", "status", "title", "detail", "upstream", "attempts", "outcome"]
+    assert list(found) == ["type", "status", "title", "detail", "upstream", "attempts", "outcome", "message"]
     return str(found["type"])
 
 

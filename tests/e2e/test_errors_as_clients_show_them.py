@@ -88,6 +88,15 @@ async def test_openai_and_anthropic_say_what_a_silent_stream_was_waited_for(tmp_
         assert said in str(error)
 
 
+async def test_openai_says_the_reason_without_its_dialect(tmp_path: Path) -> None:
+    gone = free_port()
+    async with Redrive(tmp_path, upstream("http", f"http://127.0.0.1:{gone}")) as redrive:
+        chat = openai.OpenAI(api_key="k", base_url=f"{redrive.url}/api", max_retries=0).chat.completions
+        error: Any = await raised(lambda: chat.create(model="m", messages=[]), openai_error)
+    said = f"redrive: the connection was refused by 127.0.0.1:{gone} (2 attempts, attempts_exhausted)"
+    assert str(error) == f"Error code: 502 - {said}"
+
+
 def service(name: str, redrive: Redrive) -> Any:
     return boto3.client(
         name,
