@@ -1,4 +1,5 @@
 cdef double _INFINITE
+cdef double _ROUNDING
 
 
 cdef class Bucket:
@@ -39,6 +40,7 @@ cdef class QuotaBucket(Bucket):
     cdef public double _trusted
 
     cpdef _advance(self, double now)
+    cpdef bint _is_rounding(self, price) except -1
     cpdef _note_call(self, double now)
     cpdef _note_payment(self, double now)
     cpdef _put_back(self, price, double now)

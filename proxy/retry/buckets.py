@@ -43,6 +43,8 @@ _TIMEOUT, _THROTTLING = Class.TIMEOUT, Class.THROTTLING
 #: payment itself decides.
 ASK: Final = "ask"
 _INFINITE = math.inf
+#: Tolerance in tokens: a shortfall that is only the rounding of sums counts as none.
+_ROUNDING = 1e-9
 Affords = bool | Literal["ask"]
 
 
@@ -268,15 +270,19 @@ class QuotaBucket(Bucket):
     def affords(self, price: float, now: float) -> bool:
         if self._refill and now > self._at:
             self._advance(now)
-        return price <= self._level
+        return price <= self._level or self._is_rounding(price)
+
+    def _is_rounding(self, price: float) -> bool:
+        """Whether the level is below the price only because sums of what time added have no exact binary form."""
+        return bool(self._refill) and price <= self._level + _ROUNDING
 
     def take(self, price: float, now: float) -> bool:
         if self._refill and now > self._at:
             self._advance(now)
-        if price > self._level:
+        if price > self._level and not self._is_rounding(price):
             return False
         if price:
-            self._level = self._level - price if self._level < _INFINITE else _INFINITE
+            self._level = max(0.0, self._level - price) if self._level < _INFINITE else _INFINITE
             self._note_payment(now)
         return True
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 
+from proxy.retry.instants import EPSILON
 from proxy.retry.token_bucket import TokenBucket, TokenGate
 
 MIN_FILL_RATE = 0.5  # tokens a second
@@ -92,7 +93,7 @@ class CubicLimiter(TokenBucket):
     def learn(self, throttled: bool, now: float) -> None:
         """Adjust the rate at an attempt's end. `throttled`: the attempt was throttled (a timeout is no throttling)."""
         self._count += 1
-        bucket = math.floor(now * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
+        bucket = math.floor((now + EPSILON) * BUCKETS_PER_SECOND) / BUCKETS_PER_SECOND
         if bucket > self._last_bucket:
             current = self._count / (bucket - self._last_bucket)
             self.measured_rate = SMOOTH * current + (1 - SMOOTH) * self.measured_rate

@@ -22,6 +22,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 
+from proxy.retry.instants import EPSILON
 from proxy.retry.sliding_window import SlidingCount
 
 #: Contract, section 13: the window in seconds, and the fewest successes that have a percentile.
@@ -98,7 +99,7 @@ class Hedges:
 
     def _forget(self, now: float) -> None:
         times = self._times
-        while times and times[0][0] + WINDOW <= now:
+        while times and times[0][0] + WINDOW <= now + EPSILON:
             self._drop()
 
     def _drop(self) -> None:

@@ -1,7 +1,8 @@
 """A count of the events of the last so-many seconds: exact for few events, and within bounds for any number.
 
-Law: an event at t counts at `now` while now - t < window. Every instant is kept by itself until there are EXACT of
-them. After that, instants closer together than window/1000 share a slice, so that the memory is bounded at any rate
+Law: an event at t counts at `now` while now - t < window, where instants less than a nanosecond apart are the same one:
+sums of decimal seconds have no exact binary form. Every instant is kept by itself until there are EXACT of them. After
+that, instants closer together than window/1000 share a slice, so that the memory is bounded at any rate
 (EXACT + about 1,000 slices), and a count is off by at most the events within window/1000. The user of the count chooses
 in which direction it is off: a slice leaves the window when its newest event does (`late`), or when its oldest does.
 """
@@ -12,6 +13,8 @@ from bisect import bisect_left
 from collections import deque
 from copy import copy
 from dataclasses import dataclass
+
+from proxy.retry.instants import EPSILON
 
 #: The number of instants that are kept apart before any are merged.
 EXACT = 2048
@@ -55,14 +58,14 @@ class SlidingCount:
                 newest.count += 1
                 newest.last = max(now, newest.last)
                 return max(now, newest.first)
-            if slices[0].first + self.window <= now:
+            if slices[0].first + self.window <= now + EPSILON:
                 self._expire(now)
         slices.append(_Slice(now, now))
         return now
 
     def count(self, now: float) -> int:
         """The number of events within the window that ends at `now`."""
-        if self._slices and self._slices[0].first + self.window <= now:
+        if self._slices and self._slices[0].first + self.window <= now + EPSILON:
             self._expire(now)
         return self._total
 
@@ -90,5 +93,5 @@ class SlidingCount:
 
     def _expire(self, now: float) -> None:
         slices = self._slices
-        while slices and (slices[0].last if self._late else slices[0].first) + self.window <= now:
+        while slices and (slices[0].last if self._late else slices[0].first) + self.window <= now + EPSILON:
             self._total -= slices.popleft().count

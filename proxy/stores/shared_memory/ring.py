@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from struct import Struct
 
+from proxy.retry.instants import EPSILON
 from proxy.retry.sliding_window import SlidingCount
 from proxy.stores.shared_memory.records import Former, Memory
 
@@ -145,11 +146,11 @@ class RingCount(SlidingCount):
         before = header.head, header.count
         while header.head < header.tail:
             first, last, count = self._read(header.head)
-            if (last if self._late else first) + self.window > now:
+            if (last if self._late else first) + self.window > now + EPSILON:
                 return header.head != before[0]
             header.total -= count
             header.head += 1
-        if header.count and (header.last if self._late else header.first) + self.window <= now:
+        if header.count and (header.last if self._late else header.first) + self.window <= now + EPSILON:
             header.total -= header.count
             header.count = 0
         if not header.count and header.head:
