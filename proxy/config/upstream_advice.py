@@ -11,6 +11,7 @@ from proxy.config.policy_advice import MOST_EARLIER, methods_of, names_grpc, tre
 from proxy.config.problems import Mark
 from proxy.config.problems import Path as KeyPath
 from proxy.config.settings import Settings
+from proxy.config.tls_files import fault_of_files
 from proxy.config.units import is_flag, is_off
 from proxy.config.yaml_tree import Map, Seq, is_file, mark_at
 from proxy.extras import is_installed, remedy
@@ -38,6 +39,7 @@ class UpstreamAdvice:
         self._tree = tree
         policies = (policy for upstream in self._upstreams for policy in upstream.policies)
         self._fallen_back_to = {entry.to for policy in policies for entry in policy.fallback}
+        self._file_faults: dict[tuple[str, ...], str] = {}
         self._routes_at = {policy: (at, path) for policy, at, path in placed if "routes" in path}
 
     def on(self, upstream: Upstream) -> _Placed:
@@ -49,6 +51,7 @@ class UpstreamAdvice:
             self._keys_in_tunnels,
             self._in_the_clear,
             self._without_tls,
+            self._certificates,
             self._grpc,
             self._plain_keys,
         ):
@@ -114,6 +117,8 @@ class UpstreamAdvice:
                 yield mark, path, f"needs the package cryptography: {remedy('intercept')}"
             if not (is_file(ca.cert) and is_file(ca.key)):
                 yield mark, path, f"needs the local CA, {ca.cert}: redrive ca init makes it"
+            elif fault := self._fault_of((ca.cert, ca.key)):
+                yield mark, path, f"needs the local CA, and {fault}; redrive ca init makes one where there is none"
 
     def _keys_in_tunnels(self, upstream: Upstream) -> _Placed:
         """Warn of credentials that no call gets, since nothing in a blind tunnel can be read or changed."""
@@ -141,6 +146,17 @@ class UpstreamAdvice:
         for key in ("client_cert", "verify"):
             if key in tree and not (key == "verify" and is_flag(tree[key])):
                 yield tree.keys_at[key], (*path, key), "has no effect: no url of it is https"
+
+    def _certificates(self, upstream: Upstream) -> _Placed:
+        """Warn of certificate files that TLS can't use, so that no connection to the upstream can be made."""
+        target, (tree, path) = upstream.target, self._written(upstream)
+        if not any(end.scheme == "https" for end in target.endpoints):
+            return
+        roots = target.verify if isinstance(target.verify, str) else ""
+        for key, files in (("verify", (roots,) if roots else ()), ("client_cert", target.client_cert or ())):
+            if fault := self._fault_of(files):
+                mark = tree.values_at.get(key) or self._tree["upstreams"].keys_at[upstream.name]
+                yield mark, (*path, key), f"{fault}; no connection can be made with it"
 
     def _grpc(self, upstream: Upstream) -> _Placed:
         """Warn of an upstream of gRPC services that no gRPC call can reach, or for which no gRPC status is retried."""
@@ -264,6 +280,12 @@ class UpstreamAdvice:
         if policy.idempotency_key.inject:
             return f"{pack} has no effect: idempotency_key.inject lets every POST be repeated, and not its reads alone"
         return ""
+
+    def _fault_of(self, files: tuple[str, ...]) -> str:
+        """Return what is wrong with certificate files, which are read once for all upstreams; "" for nothing."""
+        if files not in self._file_faults:
+            self._file_faults[files] = fault_of_files(files)
+        return self._file_faults[files]
 
     def _written(self, upstream: Upstream) -> tuple[Map, KeyPath]:
         return self._tree["upstreams"][upstream.name], ("upstreams", upstream.name)

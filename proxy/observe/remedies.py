@@ -20,22 +20,35 @@ _ALWAYS = {
     Outcome.RATE_LIMITED: "raise the rate of the bucket, or let calls wait for it: when_empty: wait",
     Outcome.CLIENT_GONE: "let the app wait longer than all attempts take together: its timeout is the shorter one",
 }
+#: Outcomes of calls whose attempts were made, and failed in a way that may be repeated.
+_FAILED_ALL_ALONG = (Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.DISABLED)
+#: Remedies for faults of connecting that more attempts do not mend: a part of the fault's detail
+#: (`proxy.transport.faults`), and the remedy. The first that fits counts.
+_OF_FAULTS = (
+    ("certificate is not valid for", "the upstream's certificate has another name: correct the host in url"),
+    ("certificate has expired", "the upstream needs a new certificate: this one has expired"),
+    (
+        "certificate was not accepted",
+        "if you trust the upstream, name the CA that signed its certificate: verify: FILE",
+    ),
+    ("handshake failed: wrong version number", "the upstream speaks no TLS at this port: correct url, or its scheme"),
+    ("the name could not be resolved", "correct the host in url, or the name service of this machine"),
+)
 
 
-def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
+def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str, detail: str = "") -> str:
     """Return what the operator or the app can do so that such a call ends better, as a clause; "" if nothing is wrong,
     or if no remedy is known. `why`: the reason given for not making another attempt (`proxy.retry.refusals`), "" if
-    none was given; `method`: the request's method.
+    none was given; `method`: the request's method; `detail`: what is known of the last attempt's fault, "" for nothing.
     """
     if outcome in _ALWAYS:
         return _ALWAYS[outcome]
+    if outcome in _FAILED_ALL_ALONG and (mended := _of_fault(detail)):
+        return mended
     if outcome is Outcome.NOT_RETRYABLE:
         return _not_retryable(why, policy, method)
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
-        most = policy.strategy.max_attempts
-        if most == 1:
-            return "choose a strategy that retries, such as strategy: standard"
-        return f"if the upstream only needs longer, raise strategy.max_attempts (now {most}) or backoff.max"
+        return _exhausted(policy.strategy.max_attempts)
     if outcome is Outcome.BUCKET_EMPTY:
         return (
             "too many attempts fail for retries to be affordable: mend that first; then give the bucket more capacity, "
@@ -66,6 +79,18 @@ def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str) -> str:
             return "the upstream needs more capacity, or fewer calls; pushback.hold says how long calls wait for it"
         return "raise limits.waiting, or send less at a time"
     return ""
+
+
+def _of_fault(detail: str) -> str:
+    """Return the remedy for a fault with this detail, "" if more or later attempts may succeed."""
+    return next((remedy for part, remedy in _OF_FAULTS if part in detail), "")
+
+
+def _exhausted(most: int) -> str:
+    """Return the remedy for a call whose `most` attempts all failed."""
+    if most == 1:
+        return "choose a strategy that retries, such as strategy: standard"
+    return f"if the upstream only needs longer, raise strategy.max_attempts (now {most}) or backoff.max"
 
 
 def _not_retryable(why: str, policy: Policy, method: str) -> str:

@@ -33,6 +33,10 @@ class WrongProtocolError(Exception):
     """The upstream does not speak HTTP/2. The text says what it did instead, in a clause."""
 
 
+class CertificateFileError(OSError):
+    """TLS can't use the files of `verify` or `client_cert`. The text says why not."""
+
+
 class NoPlaceError(Exception):
     """The upstream opened an HTTP/2 connection on which no stream may be opened."""
 
@@ -46,12 +50,13 @@ _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 #: Errors whose own text is part of the fault's detail.
-_SAYING = (ParentRefusedError, WrongProtocolError)
+_SAYING = (ParentRefusedError, WrongProtocolError, CertificateFileError)
 
 #: Most specific first: (exception, detail, error). Errors before any byte of the request.
 _DIALLING: tuple[tuple[type[BaseException], str, str], ...] = (
     (socket.gaierror, "the name could not be resolved", "dns_error"),
     (ssl.SSLCertVerificationError, "the upstream's certificate was not accepted", "tls_certificate_error"),
+    (CertificateFileError, "the files of verify or client_cert can't be used", "tls_protocol_error"),
     (ssl.SSLError, "the TLS handshake failed", "tls_protocol_error"),
     (ConnectionRefusedError, "the connection was refused", "connection_refused"),
     (TimeoutError, "no connection within the time allowed", "connection_timeout"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proxy.retry.routing import Endpoint
+from proxy.transport.faults import CertificateFileError
 
 if TYPE_CHECKING:
     from proxy.transport.openssl_sessions import Connection, Session
@@ -206,12 +207,16 @@ class Contexts:
     def get(self, verify: bool | str, client_cert: tuple[str, str] | None, protocols: str) -> ResumingContext:
         """The context for this way to verify (as for `_make_context`) and this client certificate (the files of the
         certificate and its key, None for none), which offers `protocols` (separated by commas) by ALPN. Raises OSError
-        or ssl.SSLError if a file is missing or bad: a fault of dialling.
+        if a file is missing, and CertificateFileError if TLS can't use it: faults of dialling.
         """
         key = (verify, client_cert, protocols)
         context = self._made.get(key)
         if context is None:
-            context = self._made[key] = _make_context(*key)
+            try:
+                context = self._made[key] = _make_context(*key)
+            except ssl.SSLError as error:
+                reason = error.reason.replace("_", " ").lower() if error.reason else "no certificate or key in PEM"
+                raise CertificateFileError(reason) from error
         return context
 
     def refresh(self) -> None:
@@ -253,5 +258,10 @@ def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, proto
     else:
         context.load_verify_locations(cafile=verify)
     if client_cert is not None:
-        context.load_cert_chain(*client_cert)
+        context.load_cert_chain(*client_cert, password=_no_password)
     return context
+
+
+def _no_password() -> str:
+    """Refuse to give the password of a key's file: OpenSSL would ask the terminal for it, and all calls would wait."""
+    raise CertificateFileError("the key is encrypted")

@@ -233,7 +233,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "what TLS would need, without TLS": (
         "upstreams:\n"
         "  a: {url: http://a.test, verify: redrive.yaml, client_cert: {cert: redrive.yaml, key: redrive.yaml}}\n"
-        "  b: {url: [http://b.test, https://b.test], verify: redrive.yaml}\n"
+        "  b: {url: [http://b.test, https://b.test], verify: true}\n"
         "  c: {url: http://c.test, verify: false}\n",
         [
             "2:27: upstreams.a.verify: warning: has no effect: no url of it is https",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 from dataclasses import replace
 
 import pytest
@@ -11,11 +13,24 @@ from support.front import policy
 from proxy.observe.remedies import remedy_of
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import IdempotencyKey, Timeouts
+from proxy.transport.faults import dialling
 
 POLICY = policy("api")
 UNSAFE = "POST may have been carried out, and is not idempotent"
 
 WITHOUT = {Outcome.SUCCESS, Outcome.DENIED, Outcome.BAD_REQUEST}  # nothing to help, or the detail says it
+
+
+def _certificate(said: str) -> ssl.SSLError:
+    error = ssl.SSLCertVerificationError()
+    error.verify_message = said
+    return error
+
+
+def _handshake(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError()
+    error.reason = reason
+    return error
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -59,3 +74,23 @@ def test_a_remedy_names_the_setting(outcome: Outcome, why: str, said: str) -> No
     own = replace(POLICY, timeouts=Timeouts(total=2.0))
     assert said in remedy_of(outcome, why, own, "POST")
     json.dumps(remedy_of(outcome, why, own, "POST"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (_certificate("Hostname mismatch, certificate is not valid for 'localhost'."), "correct the host in url"),
+        (_certificate("certificate has expired"), "needs a new certificate"),
+        (_certificate("self-signed certificate"), "verify: FILE"),
+        (_handshake("WRONG_VERSION_NUMBER"), "speaks no TLS"),
+        (socket.gaierror(), "name service"),
+    ],
+)
+def test_a_fault_that_waiting_does_not_mend_has_its_own(fault: OSError, said: str) -> None:
+    """The words are those of the fault itself: another wording there would lose the remedy."""
+    detail = dialling(fault).detail
+    assert said in remedy_of(Outcome.ATTEMPTS_EXHAUSTED, "that was the last of 3 attempts", POLICY, "GET", detail)
+    refused = dialling(ConnectionRefusedError()).detail
+    assert "max_attempts" in remedy_of(
+        Outcome.ATTEMPTS_EXHAUSTED, "that was the last of 3 attempts", POLICY, "GET", refused
+    )

@@ -1,0 +1,80 @@
+"""Certificate files that TLS can't use are said when the configuration is loaded, not by the first failed call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from configs import lines, loaded
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.hazmat.primitives.serialization import load_pem_private_key as read_key
+from support.certificates import make
+
+from proxy.transport.faults import CertificateFileError, dialling
+from proxy.transport.tls import Contexts
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two authorities with a server certificate and its key each, the key encrypted too, and a file without PEM."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        make(tmp_path / name)
+    key = read_key((tmp_path / "one/server.pem").read_bytes(), None)
+    hidden = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    (tmp_path / "hidden.pem").write_bytes(hidden)
+    (tmp_path / "junk.pem").write_text("hello")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("setting", "fault"),
+    [
+        ("verify: junk.pem", "verify: warning: junk.pem has no certificate in PEM"),
+        (
+            "client_cert: {cert: junk.pem, key: one/server.pem}",
+            "client_cert: warning: junk.pem has no certificate in PEM",
+        ),
+        ("client_cert: {cert: one/ca.pem, key: junk.pem}", "client_cert: warning: junk.pem has no private key in PEM"),
+        (
+            "client_cert: {cert: one/server.pem, key: two/server.pem}",
+            "client_cert: warning: two/server.pem is not the key of one/server.pem",
+        ),
+        (
+            "client_cert: {cert: one/server.pem, key: hidden.pem}",
+            "client_cert: warning: hidden.pem is encrypted: decrypt it with openssl pkey -in hidden.pem -out FILE",
+        ),
+        ("verify: one/ca.pem, client_cert: {cert: one/server.pem, key: one/server.pem}", ""),
+    ],
+)
+def test_a_file_that_tls_cannot_use_is_told_once_with_its_place(folder: Path, setting: str, fault: str) -> None:
+    text = f"upstreams:\n  a: {{url: ['http://a.test', 'https://a.test'], {setting}}}\n  b: {{url: 'http://b.test'}}\n"
+    result = loaded(folder, text)
+    assert result.settings is not None  # its other upstreams are served
+    said = lines(folder, result, "warning")
+    assert len(said) == (1 if fault else 0)
+    if fault:
+        assert said[0].startswith("redrive.yaml:2:")
+        assert said[0].endswith(f"upstreams.a.{fault}; no connection can be made with it")
+
+
+def test_a_local_ca_that_cannot_be_used_is_told(folder: Path) -> None:
+    ca = "ca: {cert: junk.pem, key: one/server.pem}\n"
+    result = loaded(folder, f"{ca}upstreams: {{a: {{url: 'https://a.test', connect: intercept}}}}\n")
+    (said,) = lines(folder, result, "warning")
+    assert "upstreams.a.connect: warning: needs the local CA, and junk.pem has no certificate in PEM" in said
+
+
+@pytest.mark.parametrize(
+    ("verify", "key", "why"),
+    [
+        ("junk.pem", "one/server.pem", "no certificate or crl found"),
+        ("one/ca.pem", "hidden.pem", "the key is encrypted"),
+    ],
+)
+def test_a_connection_that_needs_such_a_file_says_so_and_asks_no_terminal(
+    folder: Path, verify: str, key: str, why: str
+) -> None:
+    with pytest.raises(CertificateFileError) as caught:
+        Contexts().get(str(folder / verify), (str(folder / "one/server.pem"), str(folder / key)), "http/1.1")
+    assert dialling(caught.value).detail == f"the files of verify or client_cert can't be used: {why}"
