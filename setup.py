@@ -129,6 +129,7 @@ MODULES = [
     "proxy.wire.fields",
     "proxy.wire.head",
     "proxy.wire.http1.body",
+    "proxy.wire.http1.gather",
     "proxy.wire.http1.parser",
     "proxy.wire.http1.request",
     "proxy.wire.http1.response",

@@ -52,7 +52,7 @@ cdef class Attempt(Listener):
     cdef public Py_ssize_t limit
 
     cdef begin(self, AttemptOwner owner, long number, Origin origin)
-    @cython.locals(replay=Replay, piece=bytes)
+    @cython.locals(replay=Replay, piece=bytes, last=bytes)
     cpdef pump(self)
     @cython.locals(owner=AttemptOwner, reply=Reply)
     cpdef on_head(self, Answer head, bytes data, bint end, trailers)

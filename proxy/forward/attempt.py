@@ -181,12 +181,16 @@ class Attempt(Listener):
         stream, replay = self.stream, self.replay
         if stream is None or replay is None or self.sent_at is not None:
             return
+        last = b""
         while not stream.blocked and self.cursor < replay.end:
             piece = replay.read(self.cursor)
             self.cursor += len(piece)
-            stream.write(piece)
+            if replay.done and self.cursor == replay.end:
+                last = piece
+            else:
+                stream.write(piece)
         if replay.done and self.cursor == replay.end:
-            stream.finish(replay.trailers)
+            stream.finish(replay.trailers, last)
             self.sent_at = monotonic()
 
     @property

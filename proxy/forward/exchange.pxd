@@ -24,6 +24,8 @@ cdef class Exchange(CallDriver):
     cpdef bint forward_success(self, Attempt attempt, Answered head, bytes data, bint end, trailers) except -1
     cpdef app_data(self, bytes data)
     cpdef app_ended(self, trailers)
+    cpdef app_rest(self, bytes data, trailers)
+    cdef _end_body(self, Upload upload, trailers)
     @cython.locals(attempt=Attempt)
     cdef _pump(self, Upload upload)
 

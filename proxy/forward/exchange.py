@@ -130,10 +130,25 @@ class Exchange(CallDriver):
             self.delivery.pipe.app_ended()
             self._end_tunnel()
         elif self.upload is not None:
-            self.upload.end(None if trailers is None else self.plan.head.trailers_to_send(trailers))
-            if self.journey is not None:
-                self.journey.trailers_came(self.upload)
-            self._pump(self.upload)
+            self._end_body(self.upload, trailers)
+
+    def app_rest(self, data: bytes, trailers: Trailers | None) -> None:
+        """Take the rest of the request's body (b"" if it has come before), which is whole then, with these trailers
+        (None for none). This is one write to an attempt's stream; `app_data` and `app_ended` are two.
+        """
+        upload = self.upload
+        if upload is not None and not self.over:
+            self.moved = monotonic()
+            if data:
+                upload.append(data)
+            self._end_body(upload, trailers)
+
+    def _end_body(self, upload: Upload, trailers: Trailers | None) -> None:
+        """Note that the request's body is whole, and write what is left of it."""
+        upload.end(None if trailers is None else self.plan.head.trailers_to_send(trailers))
+        if self.journey is not None:
+            self.journey.trailers_came(upload)
+        self._pump(upload)
 
     def app_gone(self) -> None:
         """End the call, because the app has left."""

@@ -6,6 +6,7 @@ from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.transport.clock cimport monotonic
 from proxy.transport.socket_calls cimport socket_of, write_at_once
+from proxy.wire.http1.body cimport ChunkedBody
 from proxy.wire.http1.parser cimport RequestParser
 from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
@@ -49,7 +50,7 @@ cdef class AppConnection(ConnectionStream):
     cdef bytes _render_framed(self, Answer head, frozenset drop, bytes add, bint end)
     cpdef write(self, bytes data)
     cpdef done(self)
-    @cython.locals(done=bint, size="long long")
+    @cython.locals(done=bint, chunked=ChunkedBody)
     cdef _begin(self, bytes data)
     @cython.locals(exchange=Exchange, context=Context)
     cdef _start(self, Asking head, bytes payload, bint done, trailers)

@@ -48,7 +48,7 @@ from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.field_names import ANSWER_KEYS, FRAMING
 from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
-from proxy.wire.http1.body import Body, body_reader
+from proxy.wire.http1.body import Body, ChunkedBody, LengthBody
 from proxy.wire.http1.parser import RequestParser
 
 #: Flags for why nothing is read for now: the body waits, or too much is pipelined.
@@ -278,18 +278,23 @@ class AppConnection(ConnectionStream):
             if head is None:
                 self._await_head()
                 return
-            rest = parser.leftover() if parser.rest else b""
-            if not (head.chunked or head.content_length):
-                self._buffer = rest
-                self._start(head, b"", True, None)
-                return
-            if len(rest) == head.content_length:  # the whole body came with the head
-                self._buffer = b""
-                self._start(head, rest, True, None)
-                return
-            body = self._body = body_reader(head.body_size)
-            assert body is not None
-            payload, done, self._buffer = body.feed(rest)
+            if head.chunked:
+                chunked = ChunkedBody()
+                body: Body = chunked
+                self._body = body
+                payload, done, self._buffer = parser.begin_body(chunked)
+            else:
+                rest = parser.leftover() if parser.rest else b""
+                if not head.content_length:
+                    self._buffer = rest
+                    self._start(head, b"", True, None)
+                    return
+                if len(rest) == head.content_length:  # the whole body came with the head
+                    self._buffer = b""
+                    self._start(head, rest, True, None)
+                    return
+                body = self._body = LengthBody(head.content_length)
+                payload, done, self._buffer = body.feed(rest)
         except Refused as refused:
             self.acceptor.refuse(self, refused.status, refused.detail, title=refused.title)
             return
@@ -382,10 +387,9 @@ class AppConnection(ConnectionStream):
         if done:
             self._body = None
             self._buffer += rest
-        if payload:
+            exchange.app_rest(payload, trailer_fields(body.trailers) if body.trailers else None)
+        elif payload:
             exchange.app_data(payload)
-        if done and self.exchange is exchange:
-            exchange.app_ended(trailer_fields(body.trailers) if body.trailers else None)
 
     def _go_on(self) -> None:
         """Begin the next requests that were pipelined, one after the other, in a loop instead of by recursion."""

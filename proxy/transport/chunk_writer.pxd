@@ -1,7 +1,7 @@
 from proxy.transport.socket_calls cimport write_at_once
 
 
-cpdef write_chunk(transport, bytes data)
+cpdef write_chunk(transport, bytes data, bytes end=*)
 cpdef write_framed(transport, bytes head, bytes data, bint chunked, bint end, trailers)
 
 

@@ -16,12 +16,14 @@ _FRAMED = 4096
 LARGE = 32 * 1024
 
 
-def write_chunk(transport: asyncio.WriteTransport, data: bytes) -> None:
-    """Write data as one chunk; no data is no chunk, since an empty one would end the body."""
+def write_chunk(transport: asyncio.WriteTransport, data: bytes, end: bytes = b"") -> None:
+    """Write data as one chunk, and `end` after it: what ends the body, if it does (`end_chunked`). No data is no chunk,
+    since an empty one would end the body.
+    """
     if len(data) < _FRAMED:
-        transport.write(chunk(data))
+        transport.write(chunk(data) + end)
     else:
-        transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+        transport.writelines((b"%x\r\n" % len(data), data, b"\r\n" + end))
 
 
 def write_framed(

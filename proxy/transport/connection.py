@@ -184,7 +184,7 @@ class Connection(EventSource):
             else:
                 self.transport.write(data)
 
-    def finish(self, trailers: Trailers | None) -> None:
+    def finish(self, trailers: Trailers | None, data: bytes = b"") -> None:
         self._sent_all = True
         if self.transport is None:
             return
@@ -192,7 +192,9 @@ class Connection(EventSource):
             if self.transport.can_write_eof():
                 self.transport.write_eof()
         elif self._chunked:
-            self.transport.write(end_chunked(trailers.lines if trailers is not None else b""))
+            write_chunk(self.transport, data, end_chunked(trailers.lines if trailers is not None else b""))
+        elif data:
+            self.transport.write(data)
 
     @property
     def unsent(self) -> int:

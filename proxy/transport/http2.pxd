@@ -27,5 +27,5 @@ cdef class Http2UpstreamStream(Stream):
     @cython.locals(connection=UpstreamConnection, block=bytes)
     cpdef send(self, Listener listener, PreparedRequest prepared, bytes body, bint end, trailers)
     cpdef write(self, bytes data)
-    cpdef finish(self, trailers)
+    cpdef finish(self, trailers, bytes data=*)
     cdef _over(self)

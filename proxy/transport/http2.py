@@ -259,9 +259,9 @@ class Http2UpstreamStream(Stream):
         self.send_data(data)
         self._connection.send_soon()
 
-    def finish(self, trailers: Trailers | None) -> None:
-        """End the body, with its trailers (None for none)."""
-        self.send_end(b"", trailers_block(trailers))
+    def finish(self, trailers: Trailers | None, data: bytes = b"") -> None:
+        """Send `data`, the rest of the body (b"" for none), and end it, with its trailers (None for none)."""
+        self.send_end(data, trailers_block(trailers))
         self._connection.send_soon()
 
     def resume(self) -> None:

@@ -97,8 +97,10 @@ class UpstreamStream(Protocol):
     def write(self, data: bytes) -> None:
         """Send more of the body or, in a tunnel, more of the bytes that it carries."""
 
-    def finish(self, trailers: Trailers | None) -> None:
-        """End the body, with its trailers (None for none); in a tunnel, end this direction."""
+    def finish(self, trailers: Trailers | None, data: bytes = b"") -> None:
+        """Send `data`, the rest of the body (b"" for none), and end it, with its trailers (None for none); in a tunnel,
+        end this direction, without data.
+        """
 
     def pause(self) -> None:
         """Stop `on_data` until `resume`, except for data that has been read already; the upstream is held back."""

@@ -72,6 +72,35 @@ async def test_a_body_that_outgrows_its_buffer_streams_on_in_one_attempt() -> No
             assert len(upstream.requests) == 4
 
 
+@pytest.mark.parametrize("framing", ["chunked", "by length"])
+@pytest.mark.parametrize("rest", [1, 5_000, 90_000, 100_000])
+async def test_the_rest_of_a_body_and_its_end_come_together(rest: int, framing: str) -> None:
+    """The end is known when the last bytes are taken. If these outgrow the buffer, the body is still sent, once."""
+    begun = asyncio.Event()
+    last = b"y" * rest
+
+    async def step(turn: Turn) -> None:
+        if not begun.is_set():
+            begun.set()
+        await turn.read_body()
+        await turn.write(answer(503 if len(upstream.requests) == 1 else 200))
+
+    small = Buffers(100_000, 1 << 20)
+    async with Upstream(step) as upstream, Front(to("api", upstream.url, strategy=AT_ONCE), buffers=small) as front:
+        async with front.app() as app:
+            is_chunked = framing == "chunked"
+            line = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {rest + 5}"
+            app.send(request("PUT", "/api/", line, host="127.0.0.1"))
+            app.send(b"5\r\nfirst\r\n" if is_chunked else b"first")
+            await begun.wait()
+            app.send(b"%x\r\n%b\r\n0\r\nA: b\r\n\r\n" % (rest, last) if is_chunked else last)
+            reply = await app.read()
+        kept = rest + 5 <= small.per_request
+        assert (reply.status, reply.one("x-attempt-count")) == ((200, "2") if kept else (503, "1"))
+        assert [each.body for each in upstream.requests] == [b"first" + last] * (2 if kept else 1)
+        assert all(each.trailers == (b"A: b\r\n" if is_chunked else b"") for each in upstream.requests)
+
+
 async def test_a_body_that_outgrows_its_buffer_while_it_waits_is_held_back() -> None:
     small = Buffers(100_000, 1 << 20)
 

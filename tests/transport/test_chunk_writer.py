@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.transport.chunk_writer import LARGE, ChunkWriter, write_framed
+from proxy.transport.chunk_writer import LARGE, ChunkWriter, write_chunk, write_framed
 from proxy.wire.head import trailer_fields
-from proxy.wire.http1.body import ChunkedBody
+from proxy.wire.http1.body import ChunkedBody, end_chunked
 
 
 class Written:
@@ -49,6 +49,15 @@ def test_a_head_and_a_body_of_any_size_are_the_same_bytes(size: int, end: bool, 
         return
     assert sent.endswith(b"0\r\nA: b\r\n\r\n") is end
     assert reading(sent) == (body, end)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 100_000])
+def test_the_last_chunk_and_the_end_are_one_write(size: int) -> None:
+    wire, body = Written(), b"x" * size
+    write_chunk(cast(Any, wire), body, end_chunked(b"A: b\r\n"))
+    assert wire.calls == 1
+    assert wire.data.endswith(b"0\r\nA: b\r\n\r\n")
+    assert reading(wire.data) == (body, True)
 
 
 @pytest.mark.parametrize("size", [1, 4095, 4096, 100_000])

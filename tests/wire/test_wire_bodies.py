@@ -12,6 +12,7 @@ from wire_cases import BAD_BODIES, CHUNKED_BODIES, read_chunked
 
 from proxy.wire.errors import BadBody
 from proxy.wire.head import CHUNKED, UNTIL_CLOSE, trailer_fields
+from proxy.wire.http1 import chunk_data
 from proxy.wire.http1.body import (
     EXTENSIONS,
     LINE,
@@ -23,6 +24,9 @@ from proxy.wire.http1.body import (
     chunk,
     end_chunked,
 )
+from proxy.wire.http1.chunk_data import gathered
+from proxy.wire.http1.compiled import CORE
+from proxy.wire.http1.parser import RequestParser
 
 
 @pytest.mark.parametrize("case", CHUNKED_BODIES)
@@ -123,6 +127,53 @@ def test_trailers_are_fields() -> None:
     assert fields.get_all("x") == ["a", "b"]
     assert fields.pairs() == [(b"Grpc-Status", b"14"), (b"x", b"a"), (b"X", b"b")]
     assert trailer_fields(b"").pairs() == []
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40), st.integers(1, 200)), max_size=8))
+def test_pieces_are_gathered_in_order(parts: list[tuple[bytes, int]]) -> None:
+    """By compiled code as by Python alone: small pieces and large ones, with framing between them."""
+    data, spans, payload = b"", list[int](), b""
+    for text, times in parts:
+        data += b"line\r\n"
+        spans += [len(data), len(data) + len(text) * times]
+        data += text * times
+        payload += text * times
+    assert gathered(data, spans) == payload == chunk_data._gathered(data, spans)
+
+
+def test_a_piece_that_is_all_is_not_copied() -> None:
+    data = b"x" * 100
+    assert gathered(data, [0, 100]) is data
+    assert gathered(data, []) == b""
+
+
+@pytest.mark.skipif(CORE != "compiled", reason="Python's own slices are within their bytes")
+@pytest.mark.parametrize("spans", [[0], [0, 6], [-1, 2], [3, 2], [0, 2, 4, 9], [0, 1 << 62]])
+def test_no_piece_is_outside_of_its_bytes(spans: list[int]) -> None:
+    with pytest.raises(ValueError, match="piece"):
+        gathered(b"12345", spans)
+
+
+@pytest.mark.parametrize("behind", [b"", b"GET / HTTP/1.1"])
+def test_a_body_is_read_from_where_its_head_ends(behind: bytes) -> None:
+    """The bytes after a head are read where they lie."""
+    parser = RequestParser()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nA: b\r\n\r\n"
+    assert parser.feed(head + body + behind) is not None
+    reader = ChunkedBody()
+    assert parser.begin_body(reader) == (b"abcde", True, behind)
+    assert reader.trailers == b"A: b\r\n"
+    assert parser.leftover() == b"" and not parser.pending
+    assert parser.feed(head) is not None
+    assert parser.begin_body(ChunkedBody()) == (b"", False, b"")
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_body_begins_within_its_bytes(at: int) -> None:
+    assert LengthBody(5).feed(b"abc"[:at] + b"hello, next", at) == (b"hello", True, b", next")
+    assert UntilCloseBody().feed(b"abc"[:at] + b"all", at) == (b"all", False, b"")
+    assert ChunkedBody().feed(b"abc"[:at] + b"1\r\na\r\n0\r\n\r\nnext", at) == (b"a", True, b"next")
 
 
 def test_by_length() -> None:

@@ -13,6 +13,7 @@ import re
 from proxy.wire.errors import BadBody
 from proxy.wire.field_names import MISLEADING_TRAILERS
 from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
+from proxy.wire.http1.chunk_data import gathered
 from proxy.wire.http1.syntax import FVCHAR, TRAILERS, forbidden_octet
 
 __all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "body_reader", "chunk", "end_chunked"]
@@ -21,8 +22,6 @@ __all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "bo
 LINE = 4 * 1024
 EXTENSIONS = 64 * 1024
 TRAILER_BYTES = 16 * 1024
-#: A chunk of this size is joined with others from where it lies: it is not cut out before.
-LONG = 4 * 1024
 
 #: White space before an extension is bad, and readers must skip it (RFC 9112 section 7.1.1, RFC 9110 section 5.6.3).
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16}+)([\t ]*+;" + FVCHAR + rb"*+)?+\r\n").match
@@ -43,8 +42,9 @@ class LengthBody:
     def __init__(self, size: int) -> None:
         self.remaining = size
 
-    def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
-        """Return the payload in `data`, whether the body is whole, and the bytes after it."""
+    def feed(self, data: bytes, at: int = 0) -> tuple[bytes, bool, bytes]:
+        """Return the payload in `data` from the offset `at` on, whether the body is whole, and the bytes after it."""
+        data = data[at:] if at else data
         left = self.remaining - len(data)
         if left >= 0:
             self.remaining = left
@@ -62,9 +62,9 @@ class UntilCloseBody:
     ends_with_connection = True
     trailers = b""
 
-    def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
-        """Return all of `data` as payload; the body is never whole."""
-        return data, False, b""
+    def feed(self, data: bytes, at: int = 0) -> tuple[bytes, bool, bytes]:
+        """Return all of `data` from the offset `at` on as payload; the body is never whole."""
+        return data[at:] if at else data, False, b""
 
 
 _SIZE_LINE, _DATA, _CRLF, _TRAILERS, _DONE = range(5)
@@ -202,21 +202,24 @@ class ChunkedBody:
         self._plain = size
         return end + 2
 
-    def feed(self, data: bytes) -> tuple[bytes, bool, bytes]:
-        """Return the payload in `data`, whether the body is whole, and the bytes after it. Raises BadBody."""
-        parts: list[bytes | memoryview] = []
-        at, size = 0, len(data)
+    def feed(self, data: bytes, at: int = 0) -> tuple[bytes, bool, bytes]:
+        """Return the payload in `data` from the offset `at` on, whether the body is whole, and the bytes after it.
+        Raises BadBody.
+        """
+        spans: list[int] = []  # the offsets of each piece of the payload, and of its end
+        size = len(data)
         while at < size:
             state = self._state
             if state == _SIZE_LINE:
-                at = self._whole_chunks(data, at, parts)
+                at = self._whole_chunks(data, at, spans)
                 if at < size and self._state == _SIZE_LINE:
                     at = self._size_line(data, at)
             elif state == _DATA:
-                payload = data[at : at + self._left]
-                parts.append(payload)
-                at += len(payload)
-                self._left -= len(payload)
+                step = min(self._left, size - at)
+                spans.append(at)
+                at += step
+                spans.append(at)
+                self._left -= step
                 if not self._left:
                     self._state, self._left = _CRLF, 2
             elif state == _CRLF:
@@ -225,17 +228,15 @@ class ChunkedBody:
                 at = self._trailer_section(data, at)
             else:
                 break
-        payload = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
-        return payload, self._state == _DONE, data[at:] if at < size else b""
+        return gathered(data, spans), self._state == _DONE, data[at:] if at < size else b""
 
-    def _whole_chunks(self, data: bytes, at: int, parts: list[bytes | memoryview]) -> int:
-        """Add the chunks from `at` on that are whole in `data` and have no extensions to `parts`, the quick way; return
-        the offset of the first byte after them.
+    def _whole_chunks(self, data: bytes, at: int, spans: list[int]) -> int:
+        """Add the data of the chunks from `at` on that are whole in `data` and have no extensions to `spans`, the quick
+        way; return the offset of the first byte after them.
         """
         if self._held:
             return at
-        text = data  # a pointer when compiled
-        most, view = len(data) - 2, None
+        most = len(data) - 2
         while (begin := self._plain_size(data, at)) != at:
             end = begin + self._plain
             if end > most or data[end] != 13 or data[end + 1] != 10:
@@ -244,11 +245,8 @@ class ChunkedBody:
             if end == begin:
                 self._state = _DONE
                 break
-            if end - begin < LONG:
-                parts.append(text[begin:end])
-            else:
-                view = memoryview(data) if view is None else view
-                parts.append(view[begin:end])
+            spans.append(begin)
+            spans.append(end)
         return at
 
     def _size_line(self, data: bytes, at: int) -> int:

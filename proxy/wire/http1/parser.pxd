@@ -1,5 +1,6 @@
 cimport cython
 
+from proxy.wire.http1.body cimport ChunkedBody
 from proxy.wire.http1.request cimport RequestHead
 from proxy.wire.http1.response cimport ResponseHead
 from proxy.wire.http1.scan cimport scan_answer, scan_request
@@ -16,6 +17,7 @@ cdef class HeadParser:
     cdef public bint _skipped
 
     cdef _hold_after(self, bytes data, Py_ssize_t end)
+    cpdef tuple begin_body(self, ChunkedBody body)
     cpdef bytes leftover(self)
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from proxy.wire.errors import BadAnswer, BadMessage, Refused, malformed
 from proxy.wire.field_names import find_answer, find_request
+from proxy.wire.http1.body import ChunkedBody
 from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.known_lines import KnownLines
 from proxy.wire.http1.request import RequestHead
@@ -106,6 +107,13 @@ class HeadParser:
     def pending(self) -> bool:
         """Whether bytes are held: of an unfinished head, or after the last one."""
         return bool(self.rest or self._partial)
+
+    def begin_body(self, body: ChunkedBody) -> tuple[bytes, bool, bytes]:
+        """Have the reader of a body read the bytes that are held after its head, and return what its `feed` does. They
+        are not copied for that, as `leftover` would.
+        """
+        data, self.rest = self.rest, b""
+        return body.feed(data, self._at) if data else (b"", False, b"")
 
     def leftover(self) -> bytes:
         """Take the bytes that are held: the beginning of a body after its head, or of what follows an upgrade."""

@@ -1,0 +1,1 @@
+cpdef bytes gathered(bytes data, list spans)

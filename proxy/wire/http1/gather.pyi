@@ -1,0 +1,3 @@
+"""Gathering the data of chunks by one copy: gather.pyx."""
+
+def gathered(data: bytes, spans: list[int]) -> bytes: ...
