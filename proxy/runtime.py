@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -43,6 +43,7 @@ from proxy.retry.credentials import ASIDE
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory
 from proxy.retry.idle_scopes import IdleScopes
+from proxy.retry.policy import Credentials
 from proxy.retry.registry import PoliciesOf, Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.retry.weather_changes import WeatherChanged
@@ -84,6 +85,12 @@ def policies_of(settings: Settings) -> PoliciesOf:
     router = settings.router
     known = {**router.by_name, router.fallback.label: router.by_name.get(router.fallback.label, router.fallback)}
     return lambda upstream: known[upstream].policies if upstream in known else ()
+
+
+def _credentials(settings: Settings) -> Iterator[Credentials]:
+    """The credentials of all named upstreams."""
+    found = (upstream.policy.credentials for upstream in settings.router.upstreams)
+    return (each for each in found if each is not None)
 
 
 def draw_via() -> str:
@@ -186,6 +193,7 @@ class DataPath:
         store = ReplayStore(settings.buffers.per_request, settings.buffers.total)
         via = draw_via() if share is None else share.via
         self.context = Context(loop, pool, store, self.registry, self.env, observer, via, Watch(loop))
+        self.context.keys.use(_credentials(settings), monotonic())
         self.acceptor = Acceptor(self.context, settings, notify, AppConnection, enough_for(descriptors))
         self.acceptor.tracer = tracer
         self.acceptor.connection_limit.most_surplus = surplus_for(descriptors)
@@ -333,6 +341,7 @@ class DataPath:
         self.hide(settings.hidden)
         self.acceptor.use(settings)
         forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
+        context.keys.use(_credentials(settings), monotonic())
         self._guard.deny(settings.deny_destinations)
         upstreams = (*settings.router.upstreams, settings.router.fallback)
         targets = (policy.target for each in upstreams for policy in each.policies)

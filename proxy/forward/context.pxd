@@ -17,6 +17,7 @@ cdef class Context:
     cdef public Watch watch
     cdef public AppRepeats app_repeats
     cdef public long long generation
+    cdef public object keys
     cdef public object router
     cdef public bint draining
     cdef public bint refusing

@@ -8,6 +8,7 @@ from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
 from proxy.observe.call_record import Observer
 from proxy.retry.environment import Env
+from proxy.retry.key_files import KeysInUse
 from proxy.retry.registry import Registry
 from proxy.retry.routing import Router
 from proxy.transport.pool import Pool
@@ -17,13 +18,13 @@ from proxy.transport.replay_buffer import ReplayStore
 class Context:
     """The objects that the exchanges of one worker share. `via`: the name in the Via lines that the proxy adds.
     `generation`: the number of configurations loaded so far. `router`: the router of the configuration in force, set by
-    the acceptor. `draining`: the process ends, so connections are closed after their answers; `refusing`: the process
-    ends, and new calls are refused.
+    the acceptor. `keys`: the credentials of all configurations that calls still use. `draining`: the process ends, so
+    connections are closed after their answers; `refusing`: the process ends, and new calls are refused.
     """
 
     __slots__ = (
-        "app_repeats", "draining", "env", "generation", "loop", "observer", "pool", "refusing", "registry", "router",
-        "store", "via", "watch",
+        "app_repeats", "draining", "env", "generation", "keys", "loop", "observer", "pool", "refusing", "registry",
+        "router", "store", "via", "watch",
     )  # fmt: skip
 
     router: Router
@@ -48,5 +49,6 @@ class Context:
         self.via = via
         self.watch = watch
         self.app_repeats = AppRepeats(observer)
+        self.keys = KeysInUse()
         self.generation = 0
         self.draining = self.refusing = False

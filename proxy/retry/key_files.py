@@ -6,10 +6,14 @@ more with the new value.
 
 Law: a call makes such an attempt only once, and only if the 401 was the first answer to the call, and no attempt of the
 call may have been carried out. A credential whose file has a new value is not put aside because of a 401 to its old
-value.
+value. A call that waits carries the value that the file had when the latest configuration was loaded, though all else
+of its policy is from the configuration in which it began.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from weakref import ref
 
 from proxy.retry.call_state import CallState
 from proxy.retry.facts import Failure
@@ -18,6 +22,35 @@ from proxy.retry.states import Flight
 
 #: The decision on an attempt after which its call goes on with the new value of its credential.
 RENEWED = "key renewed"
+
+
+class KeysInUse:
+    """The definitions of all credentials whose values are in files, as long as they are used: those in force, and those
+    of earlier configurations, which calls may still have.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: list[ref[Credentials]] = []
+
+    def use(self, definitions: Iterable[Credentials], now: float) -> None:
+        """Take the definitions of a new configuration, and let earlier ones use the values that it has read from the
+        same files.
+        """
+        new = {id(each): each for each in definitions if each.files}.values()
+        values = {
+            (file.path, file.format): value
+            for each in new
+            for file, value in zip(each.files, each.values, strict=True)
+            if file is not None
+        }
+        old = [each for known in self._known if (each := known()) is not None]
+        for definition in old:
+            for number, file in enumerate(definition.files):
+                if file is not None and (value := values.get((file.path, file.format))) is not None:
+                    definition.replace(number, value, now)
+        self._known = [*map(ref, old), *map(ref, new)]
 
 
 def read_again(call: CallState, flight: Flight, now: float) -> None:

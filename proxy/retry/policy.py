@@ -230,7 +230,7 @@ class KeyFile:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Credentials:
     """The keys of an upstream: each attempt carries one of `values` in the field `header` (in the user's spelling).
 
@@ -263,7 +263,14 @@ class Credentials:
         """
         file = self.files[number]
         assert file is not None  # the value stands in a file
-        value = file.format.replace("{}", content)
+        self.replace(number, file.format.replace("{}", content), now)
+
+    def replace(self, number: int, value: str, now: float) -> None:
+        """From now on, use `value`, a whole field value with the new content of a file, for the credential with the
+        number `number`. Nothing changes if that is its value already.
+        """
+        file = self.files[number]
+        assert file is not None  # the value stands in a file
         if _digest(value) != self.digests[number]:
             self.lines[number], self.digests[number] = _field_line(self.header, value), _digest(value)
             file.renewed_at = now

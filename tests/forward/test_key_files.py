@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,9 @@ from support.scripted import Step, Turn, Upstream, answer
 from proxy.config.settings import Buffers
 from proxy.retry.facts import FaultKind
 from proxy.retry.key_files import is_outdated, read_again
-from proxy.retry.policy import Credentials, KeyFile, Strategy
+from proxy.retry.policy import Concurrency, Credentials, KeyFile, Strategy
+from proxy.retry.routing import Router
+from proxy.retry.routing import Upstream as UpstreamPolicy
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 FINE = answer(200, b"ok", DATE)
@@ -89,6 +92,54 @@ def test_the_value_that_attempts_carry_is_renewed_where_shared_state_has_an_equa
     assert own.lines == shared.lines == [b"Authorization: Bearer new\r\n"]
     assert own.digests == shared.digests
     assert is_outdated(call, flight)
+
+
+@pytest.mark.parametrize("is_retry", [False, True])
+async def test_a_call_that_waits_carries_what_the_latest_configuration_has_read(key: Path, is_retry: bool) -> None:
+    """Also if several reloads came meanwhile: no 401 has to say that the value is an old one, which a call that was
+    answered before could not survive.
+    """
+    gates = [asyncio.Event(), asyncio.Event()]
+
+    def gated(gate: asyncio.Event, with_answer: bytes) -> Step:
+        async def step(turn: Turn) -> None:
+            await gate.wait()
+            await turn.write(with_answer)
+
+        return step
+
+    def upstreams_with(value: str) -> tuple[UpstreamPolicy, ...]:
+        keys = Credentials("Authorization", (f"Bearer {value}",), files=(KeyFile(str(key), "Bearer {}"),))
+        return (to("api", upstream.url, credentials=keys, concurrency=Concurrency(1)),)
+
+    async def until(waiting: int) -> None:
+        async with asyncio.timeout(60):
+            while front.path.waiting != waiting:  # noqa: ASYNC110 - what is waited for sets no event
+                await asyncio.sleep(0.001)
+
+    first = gated(gates[0], BROKEN if is_retry else FINE)
+    async with (
+        Upstream(first, gated(gates[1], FINE), FINE) as upstream,
+        Front(*upstreams_with("old")) as front,
+        front.app() as one,
+        front.app() as two,
+    ):
+        calls = [asyncio.create_task(one.ask("GET", "/api/x"))]
+        await upstream.until(1)
+        calls.append(asyncio.create_task(two.ask("GET", "/api/x")))
+        await until(1)
+        if is_retry:  # the second call takes the place, and the first one's retry waits for it
+            gates[0].set()
+            await upstream.until(2)
+            await until(1)
+        for value in ("newer", "newest"):
+            front.path.use(
+                replace(front.settings, router=Router(upstreams_with(value), front.settings.router.fallback))
+            )
+        for gate in gates:
+            gate.set()
+        assert [(await call).status for call in calls] == [200, 200]
+        assert carried(upstream) == ["Bearer old"] * (1 + is_retry) + ["Bearer newest"]
 
 
 async def test_it_does_not_count_among_the_attempts_of_the_policy(key: Path) -> None:
