@@ -75,4 +75,8 @@ def settle_price(call: Call, flights: Mapping[int, Attempt], outcome: Outcome, n
     for attempt in flights.values():
         reader = attempt.watch
         if isinstance(reader, UsageReader):
-            call.used(reader.ended(whole=outcome is Outcome.SUCCESS), now)
+            call.used(reader.ended(whole=outcome is Outcome.SUCCESS or _is_whole_error(attempt, outcome)), now)
+
+
+def _is_whole_error(attempt: Attempt, outcome: Outcome) -> bool:
+    return attempt.ended and outcome not in (Outcome.COMMITTED, Outcome.CLIENT_GONE)

@@ -217,6 +217,8 @@ class Driver:
             return  # it was cancelled, or judged to be a failure
         self._flying.pop(attempt, None)
         self._body_waits.pop(attempt, None)
+        if attempt == self.delivered and self.call.so_far.policy.tokens is not None:
+            self.call.used(TokenUsage(), self.clock.now)
         self._carry_out(self.call.failed(attempt, closed(sent=True, answered=True, reused=False), self.clock.now))
         self.ended(attempt)
 

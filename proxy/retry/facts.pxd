@@ -44,6 +44,7 @@ cdef class Failure:
     cdef public double sent
     cdef public bint carried_out
     cdef public bint goes_on
+    cdef public object payment
 
     cdef begin(self, long attempt, VerdictBase verdict, PushbackBase pushback, status, FaultBase fault, double sent)
 

@@ -409,10 +409,10 @@ class Failure:
     number. `sent`: the time at which it was sent (seconds). `carried_out`: the head of a success had come, so the
     upstream has carried the request out, and the request is not repeated just because of its method. `goes_on`: another
     attempt may follow, because of the failure's class or, under hedging, because the list `non_fatal` names the
-    failure.
+    failure. `payment`: the attempt's payment, if the end of its answer is to settle what it cost; else None.
     """
 
-    __slots__ = ("attempt", "carried_out", "fault", "goes_on", "pushback", "sent", "status", "verdict")
+    __slots__ = ("attempt", "carried_out", "fault", "goes_on", "payment", "pushback", "sent", "status", "verdict")
 
     def __init__(
         self,
@@ -436,6 +436,7 @@ class Failure:
     ) -> None:
         """Set what is known. The machine calls this on a new object, past the constructor, which takes longer."""
         self.attempt = attempt
+        self.payment: Any = None  # a Payment, whose module knows this one
         self.verdict = verdict
         self.pushback = pushback
         self.status = status

@@ -169,9 +169,11 @@ class Call:
         """Settle the price of the attempt whose answer went to the app. `usage`: how many of a language model's tokens
         it really cost.
         """
-        flight = self.so_far.delivered
-        if flight is not None and flight.payment is not None:
-            settle_delivered(self.so_far.next_attempt, flight.payment, usage, now)
+        call = self.so_far
+        flight, failure = call.delivered, call.failure
+        payment = flight.payment if flight is not None else failure.payment if failure is not None else None
+        if payment is not None:
+            settle_delivered(call.next_attempt, payment, usage, now)
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -583,6 +585,7 @@ class Call:
             flight.payment.land(now)
             if flight.payment.estimate is not None:
                 settle_failed(flight.payment, failure, now)
+                failure.payment = flight.payment
         if flight.endpoint is not None:
             report_to_endpoint(call.next_attempt, flight, failure, now)
         on = failure.goes_on

@@ -23,6 +23,7 @@ cdef class Payment:
     cdef public tuple _tokens
     cdef public object _free
     cdef public object estimate
+    cdef public object refunded
     cdef public object _under_way
     cdef public str _place
     cdef public object app

@@ -64,12 +64,15 @@ class Payment:
 
     `price`: the tokens that were taken from the bucket, None if none were due. `owed`: the price that has still to be
     taken, None for none. `choice`: the attempt's endpoint, if the core chooses it. `app`: the app that the call belongs
-    to, None if the configuration names no apps. `waiter`: the call as gates know it, once one holds it.
+    to, None if the configuration names no apps. `waiter`: the call as gates know it, once one holds it. `estimate`: the
+    tokens of a language model that were paid to rate buckets, until they are settled. `refunded`: those of
+    them that were put back when the answer of a failed attempt came, None if there was none; if the answer goes to the
+    app, its end may show that they were used.
     """
 
     __slots__ = (
         "_free", "_hedge", "_load", "_place", "_taken_at", "_tokens", "_under_way", "app", "bucket", "choice",
-        "estimate", "owed", "price", "room", "upstream", "waiter",
+        "estimate", "owed", "price", "refunded", "room", "upstream", "waiter",
     )  # fmt: skip
 
     def __init__(self, bucket: Bucket | None, room: WaitingRoom, upstream: str, app: NamedApp | None = None) -> None:
@@ -89,7 +92,8 @@ class Payment:
         self._hedge: tuple[Hedges, float] | None = None  # the hedges among which this attempt counts, and since when
         self._tokens: tuple[TokenGate | Rates, ...] = ()
         self._free: TokenGate | Rates | None = None  # the adaptive limiter, if it was off and took no token
-        self.estimate: Estimate | None = None  # what was paid to rate buckets that count tokens, until it is settled
+        self.estimate: Estimate | None = None
+        self.refunded: Estimate | None = None
         self._under_way: Places | None = None  # the places of which the attempt has one
         self._load: Places | None = None  # the count in which the attempt is under way to its endpoint
         self._place = ""  # the place taken in the waiting room: none, "backoff", or "held" by a gate
@@ -220,9 +224,22 @@ class Payment:
         """
         if self.estimate is not None:
             self.estimate = None
-            for gate in self._tokens:
-                if type(gate) is Rates:
-                    gate.settle(now, unused, served)
+            self._correct(unused, served, now)
+
+    def refund(self, unused: Estimate, now: float) -> None:
+        """Put back the tokens `unused`, because the attempt has failed with an answer. If its answer goes to the app,
+        its end settles the price.
+        """
+        estimate = self.estimate
+        if estimate is not None:
+            self.refunded = unused
+            self.estimate = Estimate(estimate.prompt - unused.prompt, estimate.output - unused.output, estimate.model)
+            self._correct(unused, False, now)
+
+    def _correct(self, unused: Estimate, served: bool, now: float) -> None:
+        for gate in self._tokens:
+            if type(gate) is Rates:
+                gate.settle(now, unused, served)
 
     def take_place(self, places: Places, waiter: Waiter, rules: Concurrency, now: float) -> float:
         """Take a place under the concurrency limit for the attempt, if it has none. Returns a time up to `now` if it

@@ -7,6 +7,10 @@ that an attempt costs at a bucket of attempts.
 Some providers count what a request asks for when it comes, and give nothing back: at a bucket of requested tokens only
 the prompt of an attempt that succeeded is settled.
 
+Of an attempt that was answered with an error the output's part is put back at the head, since a retry may follow at
+once. If that answer goes to the app, its end settles the price: what it says that it cost is paid, and if it broke off
+without saying so, the output's part is taken again.
+
 Law: each attempt is settled once. If the answer does not say what it cost, nothing is put back that it may have used.
 """
 
@@ -33,8 +37,9 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
         return
     if status in _FREE or (fault is not None and fault.progress in (Progress.NEVER_SENT, Progress.REFUSED)):
         payment.settle(estimate, False, now)
-    elif fault is None and status is not None and status >= 400:
-        payment.settle(Estimate(0.0, estimate.output), False, now)
+    elif fault is None:
+        is_error = status is not None and status >= 400
+        payment.refund(Estimate(0.0, estimate.output) if is_error else _NOTHING, now)
     else:
         payment.settle(_NOTHING, False, now)
 
@@ -46,6 +51,9 @@ def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUs
     """
     estimate, rules, sizes = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.token_sizes
     if estimate is None or rules is None:
+        return
+    if payment.refunded is not None:
+        _settle_error(next_attempt, payment, usage, now)
         return
     prompt, output = estimate.prompt, estimate.output
     if usage.prompt is not None:
@@ -62,3 +70,16 @@ def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUs
         output = min(usage.text / rules.bytes, output)
     payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), True, now)
     next_attempt.env.tokens_used(next_attempt.policy, prompt, output, estimate.price)
+
+
+def _settle_error(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
+    """Settle the price of an attempt that failed, and whose answer went to the app."""
+    estimate, refunded = payment.estimate, payment.refunded
+    assert estimate is not None and refunded is not None
+    if usage.prompt is None and usage.output is None:
+        payment.settle(_NOTHING if usage.whole else Estimate(0.0, -refunded.output), False, now)
+        return
+    prompt = estimate.prompt if usage.prompt is None else usage.prompt
+    output = 0.0 if usage.output is None else usage.output
+    payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), False, now)
+    next_attempt.env.tokens_used(next_attempt.policy, prompt, output, estimate.price + refunded.price)

@@ -30,12 +30,14 @@ KEPT = 64 * 1024
 @dataclass(slots=True)
 class TokenUsage:
     """The tokens that an answer cost: those of the `prompt` and of the `output`, each None if the answer does not say.
-    `text`: the number of bytes in the output's text, None if the text can't be read.
+    `text`: the number of bytes in the output's text, None if the text can't be read. `whole`: the answer came to its
+    end.
     """
 
     prompt: float | None = None
     output: float | None = None
     text: int | None = None
+    whole: bool = False
 
 
 class UsageReader:
@@ -112,7 +114,7 @@ class UsageReader:
         usage = self._usage
         if self._events is None and self._readable:
             self._read_tail()
-        usage.text = self._text if whole and self._readable else None
+        usage.text, usage.whole = self._text if whole and self._readable else None, whole
         return usage
 
     def _read_tail(self) -> None:

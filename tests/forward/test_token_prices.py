@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from support.front import App, Front, request, to
-from support.scripted import Upstream, answer
+import pytest
+from support.front import App, CutError, Front, request, to
+from support.scripted import Upstream, answer, then_close
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
@@ -106,6 +107,41 @@ async def test_what_fails_gives_back_what_it_can_not_have_used() -> None:
         assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 401
         await front.observed.until(3)
         assert level(front) == 1000 - 200 - 100
+
+
+async def test_an_error_that_says_what_it_cost_is_settled_by_that() -> None:
+    """A gateway that fails after its model has answered says so; more may have been used than was expected."""
+    json_type = "Content-Type: application/json"
+    steps = answer(500, says(30, 7), DATE, json_type), answer(400, says(150, 600), DATE, json_type)
+    async with paying(*steps) as (_upstream, front, app):
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 500
+        await front.observed.until(1)
+        assert level(front) == 1000 - 37
+        assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 400
+        await front.observed.until(2)
+        assert level(front) == 1000 - 37 - 750
+
+
+async def test_an_error_that_breaks_off_gives_nothing_back() -> None:
+    """Whether it would have said what it cost is not known."""
+    whole = answer(500, says(30, 7), DATE, "Content-Type: application/json")
+    async with paying(then_close(whole[:-4])) as (_upstream, front, app):
+        with pytest.raises(CutError) as broken:
+            await app.ask("POST", "/llm/x", body=asks(500))
+        assert broken.value.answer.status == 500
+        await front.observed.until(1)
+        assert level(front) == 1000 - 600
+
+
+async def test_an_error_that_is_followed_by_a_retry_gives_the_output_back_at_once() -> None:
+    """The retry pays anew, and need not wait for what the failed attempt did not use."""
+    steps = answer(503, says(30, 7), DATE), answer(200, says(100, 100), DATE)
+    classify = Classify(statuses={503: Class.TRANSIENT}, dialects=(OPENAI,))
+    async with paying(*steps, classify=classify) as (_upstream, front, app):
+        answered = await app.ask("POST", "/llm/x", "Idempotency-Key: k", body=asks(500))
+        assert (answered.status, answered.one("x-attempt-count")) == (200, "2")
+        await front.observed.until(1)
+        assert level(front) == 1000 - 100 - 200
 
 
 async def test_a_call_that_does_not_fit_is_refused_where_the_bucket_rejects() -> None:

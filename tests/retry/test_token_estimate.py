@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,7 +126,9 @@ def read(pack: str, body: bytes, *fields: tuple[str, str], whole: bool = True, p
     reader = UsageReader(rules(pack), Reply(200, MappingFields(fields)))
     for begin in range(0, len(body), piece):
         assert reader.feed(body[begin : begin + piece]) == []
-    return reader.ended(whole=whole)
+    usage = reader.ended(whole=whole)
+    assert usage.whole is whole
+    return replace(usage, whole=False)
 
 
 EVENTS = ("Content-Type", "text/event-stream")
