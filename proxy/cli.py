@@ -202,8 +202,9 @@ def env(options: argparse.Namespace) -> int:
     if settings is None:
         return BAD_INPUT
     name = options.app or ""
-    if name and not PLAIN_NAME.fullmatch(name):
-        return _refuse(f"--app {name}: a name has letters, digits, dots, dashes and underscores, and nothing else")
+    if options.app is not None and not PLAIN_NAME.fullmatch(name):
+        shown = name or repr("")  # a variable of a script that is not set, say
+        return _refuse(f"--app {shown}: a name has letters, digits, dots, dashes and underscores, and nothing else")
     if name and (why := unused_app(name, settings.apps, "proxy_user")):
         print(f"redrive: --app {name}: {why}", file=sys.stderr)
     try:
@@ -369,12 +370,14 @@ def _why_not_ready(address: Address, token: str) -> str:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", "/readyz", headers=headers)
         answer = connection.getresponse()
-        text = answer.read(200).decode("utf-8", "replace").strip()
+        text = answer.read(200).decode("utf-8", "replace").strip().partition("\n")[0]
     except (OSError, HTTPException) as error:
         why = getattr(error, "strerror", None) or str(error)
         return f"nothing answers at {address}: {why[:1].lower()}{why[1:]}"
     finally:
         connection.close()
+    if answer.status == 404:
+        return f"what answers at {address} is not redrive's admin port or its probe"
     return "" if answer.status == 200 else f"not ready: {answer.status} {text}"
 
 

@@ -200,7 +200,7 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
             )
             return None
     except IsADirectoryError:
-        problems.add(at, path, f"{lead}this is a directory, not a file")
+        problems.add(at, path, f"{lead}this is a directory, not a file{_hint_of(file)}")
         return None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -215,6 +215,18 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
         kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[error.start]:02x}"
         problems.add(Mark(file, line, column), "", f"this is not UTF-8 ({kind})")
         return None
+
+
+def _hint_of(folder: str) -> str:
+    """The YAML files of a folder that was named in the place of a file, as a question; "" if it has none."""
+    try:
+        found = sorted(each.name for each in pathlib.Path(folder).glob("*.yaml"))
+    except OSError:
+        return ""
+    if not found:
+        return ""
+    name = "redrive.yaml" if "redrive.yaml" in found else found[0] if len(found) == 1 else "*.yaml"
+    return f" (did you mean {pathlib.Path(folder, name)}?)"
 
 
 def read_start(file: str) -> bytes:

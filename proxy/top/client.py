@@ -222,6 +222,11 @@ class AdminClient:
             why = "no answer in time"
         elif isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
             return self._stranger()
+        elif isinstance(error, aiohttp.ClientConnectorCertificateError):
+            why = str(error.certificate_error)
+            return AdminError(f"the certificate of {self._port.shown} was not accepted: {why}", usage=True)
+        elif isinstance(error, aiohttp.ClientSSLError):
+            return AdminError(f"what answers at {self._port.shown} speaks no TLS: name it with http://", usage=True)
         else:
             number = getattr(error, "errno", None)
             if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -195,3 +195,11 @@ def test_a_name_that_will_not_count_is_told(
     assert [line for line in printed.err.splitlines() if "--app" in line] == (
         [f"redrive: --app wbe: {said}"] if said else []
     )
+
+
+def test_an_empty_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A variable of the script that is not set, say: the app would be counted among the others, and nothing said so."""
+    file = tmp_path / "redrive.yaml"
+    file.write_text("listen: 127.0.0.1:8080\n")
+    assert main(["env", "-c", str(file), "--app", ""]) == 2
+    assert "--app '': a name has letters" in capsys.readouterr().err

@@ -687,7 +687,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert [str(each) for each in load(missing, {}).problems] == [
         f"{missing}:1:1: cannot be read: no such file or directory"
     ]
-    assert [str(each) for each in load(folder, {}).problems] == [f"{folder}:1:1: this is a directory, not a file"]
+    said = f"{folder}:1:1: this is a directory, not a file"
+    assert [str(each) for each in load(folder, {}).problems] == [said]
+    (tmp_path / "a.yaml").touch()
+    assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean {folder}/a.yaml?)"]
+    (tmp_path / "b.yaml").touch()
+    assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean {folder}/*.yaml?)"]
+    (tmp_path / "redrive.yaml").touch()
+    assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean {folder}/redrive.yaml?)"]
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "null\n", "upstreams:\n", "\ufeffdrain: 25s\n"])

@@ -223,6 +223,15 @@ async def test_health(tmp_path: Path) -> None:
         await asyncio.gather(call, return_exceptions=True)
 
 
+async def test_health_of_another_server(tmp_path: Path) -> None:
+    async with Upstream(answer(404, b"<html>\n<p>gone"), answer(500, b"<html>\n<p>broken")) as other:
+        asked = tmp_path / "asked.yaml"
+        asked.write_text(f"admin: {other.authority}\n")
+        said = [(await redrive("healthcheck", "-c", str(asked)))[2].splitlines()[1:] for _ in range(2)]
+    stranger = f"redrive: what answers at {other.authority} is not redrive's admin port or its probe"
+    assert said == [[stranger], ["redrive: not ready: 500 <html>"]]
+
+
 async def test_unix_sockets_and_a_token(tmp_path: Path) -> None:
     listen = f"listen: [127.0.0.1:0, 'unix:{tmp_path}/redrive.sock']\nadmin: {{listen: 127.0.0.1:0, token: s3cret}}\n"
     async with Upstream(answer(200, b"ok")) as upstream, Redrive(tmp_path, config(upstream), listen=listen) as running:

@@ -390,6 +390,7 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
             ["GET", "x.example"],
             "the url should be http://…, https://… or /…, not 'x.example' (did you mean http://x.example?)",
         ),
+        (["GET", "http://x/a b"], "the url has white space, which is written %20: 'http://x/a b'"),
         (["GET", "orders/7"], "the url should be http://…, https://… or /…, not 'orders/7'"),
         (["CONNECT", "http://x/"], "the url should be HOST:PORT, not 'http://x/'"),
         (

@@ -100,6 +100,9 @@ async def test_what_is_wrong_is_one_line(
     assert "refuses this token: set " in await refused(2, "--admin", running.admin)
     for other in (running.url, f"http://{running.ready['probe'][0]}"):
         assert "is not redrive's admin port" in await refused(2, "--admin", other)
+    assert (
+        await refused(2, "--admin", f"https://{here}") == f"what answers at {here} speaks no TLS: name it with http://"
+    )
     nothing = "nothing answers at 127.0.0.1:1: connection refused; is redrive running there?"
     assert await refused(1, "--admin", "http://127.0.0.1:1") == nothing
     nowhere = "nothing answers at nowhere.invalid: the name nowhere.invalid can't be resolved"

@@ -65,6 +65,8 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
         raise ValueError(f"{method!r} is not a method")
     pattern, wanted = (_PLACE, "HOST:PORT") if method == "CONNECT" else (_URL, "http://…, https://… or /…")
     if not pattern.fullmatch(url):
+        if method != "CONNECT" and re.search(r"\s", url):
+            raise ValueError(f"the url has white space, which is written %20: {masking.url(url)!r}")
         near = f" (did you mean http://{masking.url(url)}?)" if method != "CONNECT" and _HOST.match(url) else ""
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}{near}")
     both = tuple(map(_read_field, fields))
@@ -88,6 +90,8 @@ def _sent_body(body: str) -> bytes | None:
     """The request's body, if `body` names a file that holds it; else None."""
     try:
         return Path(body).read_bytes() if body and Path(body).is_file() else None
+    except PermissionError:
+        raise ValueError(f"{body!r} can't be read: permission denied") from None
     except (OSError, ValueError):  # a text of the answer's body may be too long for a name
         return None
 
