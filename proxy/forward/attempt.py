@@ -234,9 +234,10 @@ class Attempt(Listener):
             if data:
                 self.kept = data
                 self.kept_size = len(data)
-            says_nothing = trailers is None and _tells_nothing(head.specials)
             reply = Reply.__new__(Reply)
-            reply.begin(head.status, head, end and not data, trailers, says_nothing, self.sent_at is None)
+            is_bare = end and not data and trailers is None
+            # Nothing is judged by trailers, since they may come later than the head, and most do (gRPC A6).
+            reply.begin(head.status, head, is_bare, None, _tells_nothing(head.specials), self.sent_at is None)
             reply.whole = end
             owner.answered(self, reply, stream)
         except Exception as error:

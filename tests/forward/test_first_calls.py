@@ -103,6 +103,7 @@ async def test_a_refused_connection_is_502_with_a_problem() -> None:
         assert reply.one("content-type") == "application/problem+json"
         problem = json.loads(reply.body)
         assert problem.pop("type").endswith("docs/reference/problems.md#attempts_exhausted")
+        assert problem.pop("message").startswith("redrive: the connection was refused by ")
         assert problem == {
             "status": 502,
             "title": "Bad gateway",
