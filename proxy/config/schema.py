@@ -192,7 +192,7 @@ _WHERE = {name: f"upstreams.NAME.{name}" for name in UPSTREAM.keys} | {
     name: f"defaults.{name}" for name in DEFAULTS.keys
 }
 _WHERE |= {name: f"defaults.{there}" for name, there in ELSEWHERE.items()}
-#: An upstream that was written at the top has keys of an upstream, and none of the file's.
+#: Keys of an upstream that are none of the file's: at the top they show that an upstream was not indented.
 _OF_UPSTREAMS = frozenset({"url", "hosts", "prefix", "dialects", "strategy", "timeouts", "routes", "classify"})
 FILE = replace(_FILE, more=_LEFT_ALONE, belongs=_WHERE, inside=(("to indent it under `upstreams:`", _OF_UPSTREAMS),))
 

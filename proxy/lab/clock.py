@@ -53,5 +53,5 @@ def _instant(when: float) -> float:
     return int(nanoseconds + 0.5) if nanoseconds < _EXACT else nanoseconds
 
 
-#: Beyond this a float of nanoseconds is whole anyway.
+#: The number from which on every float is a whole number, of nanoseconds too.
 _EXACT = 2.0**53

@@ -41,7 +41,7 @@ class Driver:
     `buffers`: the room for bodies that may be sent again, None for as much as is needed.
     """
 
-    #: The request's body, as far as it matters: one that asks for a stream, where the call does not say more.
+    #: The pieces of the request's body, unless a call sets its own: they ask for a stream.
     asked: Sequence[bytes] = (ASKS_FOR_STREAM,)
 
     def __init__(

@@ -17,10 +17,10 @@ from proxy.server.connection_limit import Seat
 from proxy.server.idle_handover import ConnectionGiver
 from proxy.transport.clock import monotonic
 
-#: Seconds that a process that ends waits for the next request of an app that has connected, or has got its answer.
+#: Seconds for which an ending process waits for the next request of an app that has connected, or has got its answer.
 SAYS_SECONDS = 0.5
-#: Seconds between looks at the connections that can be given away; and how many times as long as a look the time until
-#: the next one is at least, since there may be thousands that can't be given: a look then takes some milliseconds.
+#: Seconds between looks at the connections that can be given away; and the least ratio of that time to the time that a
+#: look takes, which is some milliseconds where thousands can't be given.
 _GIVE_SECONDS, _TIMES_A_LOOK = 0.02, 25
 
 

@@ -42,8 +42,8 @@ _IDLE = b"1"
 _EARLY = 64 * 1024
 #: The connections that are taken in one turn of the loop, so that other workers and calls have theirs.
 _AT_ONCE = 16
-#: Seconds until a process goes on that has no room for more connections, or one that it can't send back yet; and until
-#: a process, one of whose connections was sent back, gives more away.
+#: Seconds for which a process waits that has no room for more connections, or can't send one back yet; and seconds for
+#: which a process gives none away after one of its connections was sent back.
 _PAUSE, _LONG_PAUSE = 0.1, 1.0
 
 #: Errors of a send that may succeed later: the other side has not read what was sent before.

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from proxy.transport.event_source import EventSource
 
-#: Read a connection past its transport from now on, whose `socket_of` (`direct_write`) is given, until
-#: `leave_to_transport`; False if the transport has to read.
+#: Begin to read a connection past its transport, until `leave_to_transport`; the third argument is its `socket_of`
+#: (`direct_write`). Return False if the transport has to read.
 read_directly: Callable[[EventSource, asyncio.Transport, object | None], bool]
-#: Read a connection past its transport no more. The caller resumes the transport if it is to read on.
+#: Stop reading a connection past its transport. The caller resumes the transport if reading goes on.
 leave_to_transport: Callable[[EventSource], None]
 
 

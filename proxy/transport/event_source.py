@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-#: After so many reads of one whole event each, a body is a stream of events, to be read past the transport if possible.
+#: The number of reads, each of one whole event, after which a body is taken for a stream of events, and read past the
+#: transport if possible.
 EVENTS = 4
 
 

@@ -45,7 +45,7 @@ class NoRoomError(Exception):
     """The process has as many connections open as its file descriptors suffice for."""
 
 
-#: Errors of the system that say the same: no descriptor is left here, or no memory.
+#: The system's errors that mean the same as NoRoomError: no descriptor is left here, or no memory.
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 

@@ -28,7 +28,7 @@ from proxy.transport.streams import Pooled
 _NEVER = float("inf")
 #: The least number of seconds from one look at all names to the next.
 LOOK = 30.0
-#: The share of `max_age` that chance takes off at most.
+#: The largest share of `max_age` that is taken off at random.
 _SPREAD = 0.1
 
 

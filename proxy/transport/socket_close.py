@@ -23,8 +23,8 @@ from functools import partial
 
 #: Seconds for which a peer may take none of the bytes that are left for it.
 PATIENCE = 2.0
-#: Seconds between checks of what is left: no event reports that the kernel has sent it. Doubled each time up to the
-#: last.
+#: Seconds from one check of what is left to the next, since no event reports that the kernel has sent it: at first, and
+#: at most. The time doubles with each check.
 _FIRST_LOOK, _LAST_LOOK = 0.001, 0.05
 #: Bytes of a broken connection that are read at once.
 _PIECE = 64 * 1024

@@ -21,9 +21,10 @@ from proxy.lab.demo import weather
 from proxy.lab.demo.play import CALLS_PER_SECOND, EVERY, App, Counts, DemoRun
 
 _BARS = " ▁▂▃▄▅▆▇█"
-#: Samples that "the last 5 s" means.
+#: The number of samples in "the last 5 s".
 _LATELY = 10
-#: Widths: of the labels, of the space between columns, of a column at least and at most, of the bucket.
+#: Widths in characters: of the labels, of the space between columns, of the narrowest and the widest column, and of the
+#: bucket's gauge.
 _LABELS, _BETWEEN, _NARROW, _WIDE, _GAUGE = 15, 2, 8, 40, 24
 #: Colour and explanation of each weather.
 _SKIES = {

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 CONFIG = Path(__file__).parent / "redrive.yaml"
-#: The command. It lives no longer than we do, whatever we die of: where its standard input ends, it ends.
+#: The code of the process that serves. The process ends when its standard input ends, so it never outlives the demo.
 _CODE = """
 import os, signal, sys, threading
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 HOST = "127.0.0.1"
-#: Seconds that an answer takes while no request waits: the middle one.
+#: The median of the seconds that an answer takes while no request waits.
 _LATENCY = 0.08
 #: Seconds that answers under way get at the end: those that wait in the queue are not waited for.
 _END = 0.1

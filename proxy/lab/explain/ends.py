@@ -35,7 +35,7 @@ from proxy.retry.facts import GRPC_STATUS_NAMES, Class, FaultKind, Outcome, Verd
 from proxy.retry.flows import is_safe
 from proxy.retry.pushback import read_pushback
 
-#: The ends of [0, 1): a draw comes as near to 1 as one likes.
+#: The bounds of a draw from [0, 1), which may come as near to 1 as floats allow.
 LEAST, GREATEST = 0.0, 1.0
 #: The ends that are explained if the question names none: those that upstreams show most, and one that no rule names.
 _STATUSES = ("404", "408", "425", "429", "500", "501", "502", "503", "504")

@@ -17,7 +17,7 @@ Row = Sequence[str]
 
 #: Columns of a terminal that an explanation is laid out for.
 _WIDTH = 80
-#: The fewest that a value gets, whatever stands beside it.
+#: The fewest columns that a value gets, however wide the text beside it is.
 _NARROWEST = 24
 
 

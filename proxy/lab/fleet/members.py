@@ -8,7 +8,8 @@ from typing import Any
 
 from proxy.lab.fleet.tokens import LATE
 
-#: Seconds between two looks at all members, at least, and the number of them that are looked at in a second.
+#: The least number of seconds between two scans of all members; and the members scanned in a second, on average, where
+#: there are many.
 SCAN_EVERY, SCANNED_A_SECOND = 0.1, 2500
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.lab.fleet.tokens import LATE
 
-#: Seconds between two counts of the holders: at least, and for each of them.
+#: Seconds between two counts of the holders: the least, and the part that each holder adds to a longer one.
 SCAN_EVERY, A_RECORD = 0.05, 0.0001
 
 

@@ -27,7 +27,7 @@ _KINDS: dict[str, type[_AnyKey]] = {
 }
 
 
-#: The part of a fact's time for which it has to be known already, so that it is not told again.
+#: The part of a fact's time that makes it known already: a sidecar that knows the fact for so long is not told again.
 _ALIKE = 0.9
 
 

@@ -12,7 +12,7 @@ from proxy.lab.fleet.tokens import LATE, SCAN_EVERY, SCANNED_A_SECOND, YOUNG
 AHEAD, LEAST = 0.1, 0.5
 #: The share of the rate that is no holder's part, and the same while tokens are owed.
 UNPARTED, UNPARTED_IN_DEBT = 0.05, 0.15
-#: The level `fair` while demands are less than the rate.
+#: The value of `fair` while all demands together are less than the rate: nothing limits a holder's part.
 ALL_OF_IT = 1e300
 #: The most holders that are called at one time.
 CALLED = 20

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 LATE: Final = [b"late"]
-#: Seconds between two looks for silent holders, for each thousandth of a second of which there are five holders.
+#: The least number of seconds between two scans for silent holders; and the holders scanned in a second, on average,
+#: where there are many.
 SCAN_EVERY, SCANNED_A_SECOND = 0.5, 5000
 #: Seconds for which the lowest level that any holder knows counts, after the key was made.
 YOUNG = 10.0

@@ -12,7 +12,7 @@ from proxy.lab.fleet.tokens import LATE
 #: Seconds for which the right to probe is lent; for which a holder keeps a place that others want too, at least; after
 #: which a silent holder wants no places, at least; and after which nothing is known of a lane.
 PROBING, TURN, WANTS_NONE, SILENT = 1.0, 0.5, 2.0, 15.0
-#: Seconds between two counts of the holders: for each of them, and the most.
+#: Seconds between two counts of the holders: the part that each holder adds, and the most.
 A_RECORD, LONGEST = 0.0001, 0.2
 
 

@@ -213,9 +213,10 @@ def _kept(pairs: list[tuple[str, str]], out: set[str] | frozenset[str]) -> list[
 
 # -- what happened, beside what was expected ---------------------------------------------------------------------------
 
-#: Seconds.
+#: The seconds by which a time may differ from the expected one.
 TIME_TOLERANCE = 0.001
-#: Relative, and absolute where it is more.
+#: The difference by which a level may differ from the expected one: as a number, and as a part of the level if that is
+#: more.
 LEVEL_TOLERANCE = 1e-6
 
 
@@ -324,7 +325,7 @@ def _field_of(fields: dict[str, str | int], name: str) -> str | None:
 
 _TIMES = frozenset({"delays", "starts", "elapsed"})
 
-#: How what was expected is compared with what happened, by the keys of `expect`, in the order of the JSON.
+#: The comparison of expected with actual values, by the keys of `expect`, in the order of the JSON.
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "attempts": eq,
     "delays": _each(_close_time),

@@ -9,7 +9,7 @@ from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: Seconds over which the load is looked at.
 WINDOW = 5
-#: A second is a bad one where fewer of its calls succeed than this part of what was usual before the first outage.
+#: The share of the usual success, before the first outage, below which a second counts as bad.
 USUAL = 0.95
 
 

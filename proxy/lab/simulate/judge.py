@@ -24,7 +24,7 @@ from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: Seconds over which the load is looked at.
 _SPAN = 5
-#: A wait before the first attempt that is shorter (seconds) is no hold.
+#: The seconds that a wait before the first attempt has to last to count as a hold.
 _NO_HOLD = 0.001
 
 

@@ -25,9 +25,9 @@ HOLD = 20.0
 _PRICE, _CAPACITY = 5.0, 500.0
 #: The level below which a bucket regains tokens, and those that it regains in a second of quiet.
 _LOW, _REGAINED = 50.0, 5.0
-#: Seconds by which a call puts quiet off, by which calls do together at most, and by which a retry does.
+#: Seconds by which quiet is delayed: by a call, by all calls together at most, and by a retry.
 _CALL, _CALLS, _RETRY = 1.0, 10.0, 11.0
-#: Seconds that are no wait.
+#: The seconds below which a wait counts as none.
 _NO_WAIT = 1e-6
 #: Failures that retries are for; after the others an answer stands.
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504, "connect_failure", "refused_stream", "reset"})

@@ -142,9 +142,9 @@ def _time(seconds: float) -> str:
 
 _WIDE, _HIGH, _LEFT, _TOP, _GAP = 860, 190, 64, 84, 56
 _COLOURS = ("#0b7285", "#e8590c", "#862e9c", "#2b8a3e", "#c92a2a", "#364fc7")
-#: Columns that are beside the point are dashed.
+#: The beginnings of the names of columns that are drawn with dashes: those to compare with.
 _DASHED = ("none", "naive")
-#: Points of a line, each for a stretch of seconds.
+#: About the number of points of a long line; each stands for a stretch of equally many seconds.
 _POINTS = 300
 
 _Line = list[tuple[float, float]]
@@ -232,7 +232,7 @@ def _panel(
 
 # -- how far each column is, on a terminal ----------------------------------------------------------------------------
 
-#: Seconds between two pictures.
+#: The least number of seconds between two refreshes of the progress bars.
 _PACE = 0.1
 
 

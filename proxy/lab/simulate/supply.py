@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
-#: An upstream has ample room where less than this part of what it takes is asked.
+#: The share of what an upstream takes below which demand leaves it ample room.
 _AMPLE = 0.85
 #: The rounding error of sums of shares.
 _EPSILON = 1e-9

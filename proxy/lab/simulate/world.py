@@ -12,11 +12,11 @@ from proxy.lab.simulate.weather import STALL, Kind, Scenario, ScenarioOutage
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.facts import FaultKind, MappingFields, NoFields, Reply
 
-#: Seconds that a request takes to arrive at most, where requests that are sent together arrive in any order.
+#: The most seconds that a request takes to arrive: requests that are sent together arrive in any order.
 _TRANSIT = 0.001
 #: Seconds that a refusal takes.
 _REFUSAL = 0.001
-#: Where nothing ever comes.
+#: The duration, in seconds, of a sending that is never answered.
 _NEVER = 86_400.0
 
 _FINE = Reply(200, NoFields())

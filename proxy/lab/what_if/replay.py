@@ -32,7 +32,7 @@ from proxy.retry.scope_state import ScopeState
 MOST_STEPS = 50_000
 #: Seconds by which a clock's reading may miss the limit that ended an attempt.
 _SLACK = 0.05
-#: Seconds after which the end of an attempt would come that was not seen.
+#: The duration, in seconds, of an attempt whose end was not seen.
 _NEVER = 1e9
 
 

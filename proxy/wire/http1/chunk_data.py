@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: A piece of this size is joined with others from where it lies: it is not cut out before.
+#: The size from which on a piece is joined with others through a view of the data, and not as a copy of its own.
 LONG = 4 * 1024
 
 #: Return the pieces of `data` as one: `spans` has the offset of each, followed by that of its end.

@@ -6,9 +6,9 @@ from typing import Final
 
 from proxy.wire.http2.frames import ENHANCE_YOUR_CALM, Broken
 
-#: A stream's way of ending is remembered until so many later streams, or so many that ended as late as it, are over.
+#: The number of later streams, or of streams that ended as late, after which it is forgotten how a stream ended.
 _REMEMBERED: Final = 512
-#: Streams from the oldest to the newest that `EndedStreams` keeps an octet of, at most.
+#: The most streams, from the oldest to the newest, of which `EndedStreams` keeps an octet each.
 _SPAN: Final = 4 * _REMEMBERED
 #: The values of such an octet: the stream ended, or we broke it off.
 _ENDED: Final = 1
