@@ -127,7 +127,7 @@ def run(config: str | None, command: Sequence[str], *, intercept: bool, quiet: b
         finally:
             sidecar.close()
         if not quiet:
-            print(f"redrive: {summary(sidecar.calls)}", file=sys.stderr)
+            print(f"redrive: {summary(sidecar.calls, intercept=intercept)}", file=sys.stderr)
     return _ended(status)
 
 
@@ -217,12 +217,14 @@ def count(line: Mapping[str, Any], calls: Counter[str]) -> None:
         calls["rescued"] += 1
 
 
-def summary(calls: Mapping[str, int]) -> str:
+def summary(calls: Mapping[str, int], *, intercept: bool) -> str:
     """Return what became of a command's calls, in one line. If it made none, say how to make some. `calls`: the counts
-    that `count` keeps, by name: `calls`, `retries`, `rescued`, `tunnels`, and `failed: OUTCOME` for each outcome.
+    that `count` keeps, by name: `calls`, `retries`, `rescued`, `tunnels`, and `failed: OUTCOME` for each outcome;
+    `intercept`: whether HTTPS to the upstreams was read.
     """
     tunnels = calls.get("tunnels", 0)
-    unread = f"{tunnels} tunnel{'s' if tunnels != 1 else ''}, in which nothing is retried: --intercept reads https"
+    why = "no upstream names the host" if intercept else "--intercept reads https to hosts that an upstream names"
+    unread = f"{tunnels} tunnel{'s' if tunnels != 1 else ''}, in which nothing is retried: {why}"
     if not calls.get("calls"):
         past = "no calls came; those to localhost and the rest of NO_PROXY go past it, those to $REDRIVE_URL do not"
         return unread if tunnels else past

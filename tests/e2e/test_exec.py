@@ -126,10 +126,12 @@ def test_what_became_of_the_calls() -> None:
     ):
         count(line, calls)
     said = "4 calls; 4 retries, which rescued 1; 2 failed (1 attempts_exhausted, 1 outage)"
-    assert summary(calls) == said
-    assert summary(Counter(calls=1)) == "1 call"
+    assert summary(calls, intercept=False) == said
+    assert summary(Counter(calls=1), intercept=False) == "1 call"
     count({"outcome": "success", "attempts": 1, "method": "CONNECT"}, calls)
-    tunnel = "1 tunnel, in which nothing is retried: --intercept reads https"
-    assert summary(calls) == f"{said}; {tunnel}"
-    assert summary(Counter(tunnels=1)) == tunnel
-    assert summary(Counter()).startswith("no calls came; those to localhost ")
+    tunnel = "1 tunnel, in which nothing is retried: --intercept reads https to hosts that an upstream names"
+    assert summary(calls, intercept=False) == f"{said}; {tunnel}"
+    assert summary(Counter(tunnels=1), intercept=False) == tunnel
+    named = "2 tunnels, in which nothing is retried: no upstream names the host"
+    assert summary(Counter(tunnels=2), intercept=True) == named
+    assert summary(Counter(), intercept=False).startswith("no calls came; those to localhost ")
