@@ -20,6 +20,7 @@ from proxy.retry.fair_order import newest_below
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.payment import Payment
 from proxy.retry.policy import AutoLimit, Policy
+from proxy.retry.rates import Rates
 from proxy.retry.reasons import GAVE_UP_ITS_PLACE, TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import REJECTED
@@ -211,7 +212,8 @@ class Admission:
             at = payment.pass_gate(scope.rate, self, now)
             if at > now:
                 if at == REJECTED:
-                    return at, Outcome.RATE_LIMITED, scope.rate.withheld() or "rate"
+                    short = scope.rate.shortage(now, self.estimate) if isinstance(scope.rate, Rates) else ""
+                    return at, Outcome.RATE_LIMITED, scope.rate.withheld() or short or "rate"
                 return at, None, "rate"
         if scope.limiter is not None and not (first and not self.policy.strategy.delay_first):
             at = payment.pass_gate(scope.limiter, self, now)

@@ -19,6 +19,7 @@ from proxy.retry.gates import GATES
 from proxy.retry.instants import EPSILON
 from proxy.retry.payment import Payment, pay_for
 from proxy.retry.policy import Policy
+from proxy.retry.rates import Rates
 from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long
 from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
@@ -464,7 +465,7 @@ class NextAttempt:
             return max(1.0, self.gates().cooling[0]), None
         left: float | None = None
         if no is Outcome.RATE_LIMITED:
-            left = self.scope.rate.seconds_left(now) if self.scope.rate is not None else 0.0
+            left = self._rate_left(now)
             if left == REJECTED:  # the store is unreachable, and is tried again every second
                 left = 1.0
         elif no is Outcome.CIRCUIT_OPEN:
@@ -472,3 +473,10 @@ class NextAttempt:
         elif no is Outcome.OVERLOADED:
             left = 1.0
         return left, None
+
+    def _rate_left(self, now: float) -> float:
+        """The seconds until the rate buckets can pay for the attempt; 0 if none has to be paid."""
+        rate = self.scope.rate
+        if rate is None:
+            return 0.0
+        return rate.seconds_left(now, self.estimate) if isinstance(rate, Rates) else rate.seconds_left(now)

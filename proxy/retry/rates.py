@@ -9,6 +9,7 @@ each other.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from proxy.retry.bucket_specs import RateUnit
@@ -116,9 +117,26 @@ class Rates:
         for gate, _ in self.gates:
             gate.leave(waiter, now)
 
-    def seconds_left(self, now: float) -> float:
-        """The seconds that a new call would wait, if its attempt cost one token of each bucket."""
-        return max(gate.seconds_left(now) for gate, _ in self.gates)
+    def seconds_left(self, now: float, estimate: Estimate | None = None) -> float:
+        """The seconds that a new call would wait. `estimate`: its attempt's price in a language model's tokens; None:
+        the attempt costs one token of each bucket.
+        """
+        if estimate is None:
+            return max(gate.seconds_left(now) for gate, _ in self.gates)
+        by_unit = price_of(estimate)
+        return max(gate.seconds_left(now, by_unit[UNIT_INDEX[unit]]) for gate, unit in self.gates)
+
+    def shortage(self, now: float, estimate: Estimate | None) -> str:
+        """The reason why a bucket of a language model's tokens does not pay for an attempt now, in words; "" if all of
+        them do. `estimate`: the attempt's price; None if it is not known.
+        """
+        by_unit = price_of(estimate)
+        for gate, unit in self.gates:
+            price, bucket = by_unit[UNIT_INDEX[unit]], gate.bucket
+            if unit != "attempts" and bucket.wait(now, min(price, bucket.capacity)) > 0:
+                left = max(0, math.floor(bucket.level(now)))
+                return f"it is estimated at {math.ceil(price)} tokens, and the upstream's rate bucket has {left} left"
+        return ""
 
     def withheld(self) -> str:
         """The reason why a bucket gives no token at the moment, even if its level is high enough; "" if the levels

@@ -149,7 +149,10 @@ async def test_a_call_that_does_not_fit_is_refused_where_the_bucket_rejects() ->
     async with paying(answer(200, b"", DATE), rate=rejects) as (upstream, _front, app):
         assert (await app.ask("POST", "/llm/x", body=asks(800))).status == 200
         refused = await app.ask("POST", "/llm/x", body=asks(800))
-        assert refused.status == 503 and "rate_limited" in (refused.one("proxy-status") or "")
+        said = refused.one("proxy-status") or ""
+        assert refused.status == 503 and "rate_limited" in said
+        assert "it is estimated at 900 tokens, and the upstream's rate bucket has 100 left" in said
+        assert int(refused.one("retry-after") or 0) == pytest.approx(800e6, rel=1e-3), "800 tokens more, one in 11 days"
         assert len(upstream.requests) == 1
 
 

@@ -17,8 +17,8 @@ from proxy.retry.waiting_room import WaitingRoom
 class Call:
     """A waiter with a price."""
 
-    def __init__(self, tokens: float) -> None:
-        self.estimate = Estimate(tokens, 0.0)
+    def __init__(self, tokens: float, output: float = 0.0) -> None:
+        self.estimate = Estimate(tokens, output)
         self.at: float | None = None
 
     def retime(self, at: float) -> None:
@@ -119,6 +119,26 @@ def test_a_call_that_one_bucket_rejects_waits_at_no_other() -> None:
     assert rates.ask(Call(60.0), 0.0) == 0.0
     assert rates.ask(Call(90.0), 0.0) == REJECTED
     assert [len(each.gate.queue) for each in buckets] == [0, 0]
+
+
+def test_the_wait_of_an_attempt_is_the_longest_of_its_prices() -> None:
+    rates, _ = made(RateSpec(1.0, 5.0), RateSpec(10.0, 150.0, unit="tokens"), RateSpec(5.0, 100.0, unit="output"))
+    assert rates.ask(Call(60.0, 40.0), 0.0) == 0.0
+    assert rates.seconds_left(0.0) == 0.0
+    assert rates.seconds_left(0.0, Estimate(40.0, 10.0)) == 0.0
+    assert rates.seconds_left(0.0, Estimate(60.0, 40.0)) == 5.0
+    assert rates.seconds_left(0.0, Estimate(0.0, 80.0)) == 4.0
+    assert rates.seconds_left(0.0, Estimate(500.0, 0.0)) == 10.0, "it begins with a full bucket"
+
+
+def test_a_shortage_of_tokens_is_said_in_words() -> None:
+    rates, _ = made(RateSpec(1.0, 1.0), RateSpec(10.0, 150.0, unit="tokens"))
+    assert rates.ask(Call(60.0, 40.0), 0.0) == 0.0
+    assert rates.shortage(0.0, Estimate(20.0, 20.0)) == rates.shortage(0.0, None) == ""
+    said = "it is estimated at 101 tokens, and the upstream's rate bucket has 50 left"
+    assert rates.shortage(0.0, Estimate(60.25, 40.0)) == said
+    assert rates.ask(Call(200.0), 60.0) == 60.0, "a full bucket pays for more than it has"
+    assert "has 0 left" in rates.shortage(60.0, Estimate(1.0, 0.0))
 
 
 def test_what_is_not_used_comes_back_and_what_was_used_beyond_is_taken() -> None:
