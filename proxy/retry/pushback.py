@@ -199,7 +199,7 @@ class _PushbackReader:
         """
         if moment is None:
             return None
-        ours = moment - self.wall
+        ours = round(moment - self.wall, 6)  # floats of seconds since the epoch are a quarter of a microsecond apart
         dates = self.fields.get_all("date")
         date = read_http_date(dates[0], self.wall) if len(dates) == 1 else None
         theirs = ours if date is None else moment - date

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.lab.policy_tests import run_files
+from proxy.lab.policy_tests.runner import duration
 
 TEXT = """\
 config: {upstreams: {u: {hosts: [u.test]}, h: {hosts: [h.test], strategy: {kind: hedging, hedging_delay: 1s}}}}
@@ -131,3 +132,10 @@ def test_what_held_an_attempt_and_for_how_long_is_compared(
     assert run_files([str(script)], environ={}) == (1 if says else 0)
     rows = [tuple(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert not says or says in rows
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0s"), (0.25, "250ms"), (1.1 - 0.1, "1s"), (1.0 - 1e-12, "1s"), (2.01, "2.01s")]
+)
+def test_durations_are_shown_to_the_nanosecond(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -273,7 +273,8 @@ def shown(key: str, value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as `250ms` or `2.01s`."""
+    """Seconds as `250ms` or `2.01s`, to the nanosecond."""
+    seconds = round(seconds, 9)
     if 0 < abs(seconds) < 1:
         return f"{round(seconds * 1000, 6):g}ms"
     return f"{seconds:.9g}s"

@@ -17,6 +17,7 @@ from proxy.retry.apps import NamedApp
 from proxy.retry.bucket_specs import QUIET_MEMORY, QUIET_PER_RETRY, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.instants import EPSILON
 from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
@@ -247,7 +248,7 @@ class SharedSeen(SeenKeys):
         with memory.seen_lock:
             for at in places:
                 if words[at] == wanted:
-                    known = doubles[at + 1] >= now - KEY_SECONDS
+                    known = doubles[at + 1] >= now - KEY_SECONDS - EPSILON
                     doubles[at + 1] = now
                     return known
             oldest = min(places, key=lambda at: doubles[at + 1] if words[at] else -math.inf)
