@@ -31,9 +31,15 @@ def allot(lane: Lane, places: float, share: float, threshold: float, elsewhere: 
         lane.release(now)
 
 
-def go_alone(lane: Lane, now: float) -> None:
-    """Use all places of the slow start in this process, because it has lost its connection to the fleet."""
-    allot(lane, lane.limit.most, _NEVER, lane.limit.threshold, False, now)
+def go_alone(lane: Lane, share: float, now: float) -> None:
+    """Go on with the slow start in this process alone, because it has lost its connection to the fleet. `share`: this
+    process's part of the fleet's places. All of them in every process would be too many, as often as there are
+    processes.
+    """
+    limit = lane.limit
+    places = min(limit.most, max(1.0, share))
+    threshold = max(1.0, limit.threshold * places / limit.most)
+    allot(lane, places, _NEVER, threshold, False, now)
 
 
 def limit_elsewhere(

@@ -234,6 +234,43 @@ async def test_without_redis_each_has_its_own(own_redis: RedisServer, sidecars: 
     assert [machine.go() for machine in machines] == [2, 2]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_without_redis_each_goes_on_with_its_share_of_the_places(
+    own_redis: RedisServer, sidecars: Make, waits: bool
+) -> None:
+    """All of the fleet's places in every process would send whoever is held at once. `waits`: the delay of another
+    pushback, which has halved the number, is not over when Redis is lost.
+    """
+    machines = await fleet_of(2, own_redis, sidecars)
+    one, other = machines
+    one.meets()
+    one.come(60)
+    await later(machines, 0.001)
+    await heard(machines)
+    other.come(60)
+    await later(machines)
+    for _ in range(3):
+        for machine in machines:
+            machine.go()
+        for machine in machines:
+            machine.land()
+        await later(machines)
+        await later(machines)
+    assert one.lane.limit.most == other.lane.limit.most == 8
+    if waits:
+        one.meets(delay=1.0)
+        await later(machines, 0.0)
+        await heard(machines)
+        await later(machines)
+        assert one.lane.limit.most == other.lane.limit.most == 4
+    own_redis.kill()
+    await later(machines, 1.0 if waits else 0.06)
+    assert [machine.go() for machine in machines] == ([2, 2] if waits else [4, 4])
+    for machine in machines:
+        machine.land()
+    assert all(2 <= machine.go() <= 8 for machine in machines)
+
+
 async def test_it_is_over_for_all_when_nobody_is_held_anywhere(redis_server: RedisServer, sidecars: Make) -> None:
     one, idle = machines = await fleet_of(2, redis_server, sidecars)
     one.meets()

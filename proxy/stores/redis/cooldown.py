@@ -5,8 +5,8 @@ A cooldown belongs to an upstream and a scope value; each of its lanes cools dow
 which the calls of a lane return is one number for the whole fleet, kept by Redis, and each process that holds calls has
 its share of it. While a process holds calls, it reports every PROMPT seconds, in large fleets less often, how many
 places it added and how many it would use, and is given its share. While the delay lasts no process has a place, and
-each reports every few seconds. If Redis is not available, each process has a slow start of its own. A limit that begins
-because attempts are refused, and an outage, are shared in the same way (`proxy.stores.redis.weather`).
+each reports every few seconds. If Redis is not available, each process has a slow start of its own; it begins with the
+process's share of the places that there were. A limit that begins because attempts are refused, and an outage, are shared in the same way (`proxy.stores.redis.weather`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,10 @@ class RedisPlaces(RedisBucket):
         self._word = None
         if not self._leaving:
             lane = self._lane
-            lane.change(lambda: go_alone(lane, now), now)
+            # What was heard before the delay was over is no share: the other processes had not asked for theirs yet.
+            heard = lane.fleet.share if self.heard_at >= lane.until or lane.fleet.share == math.inf else 0.0
+            share = max(heard, lane.limit.most / self.store.crowd)
+            lane.change(lambda: go_alone(lane, share, now), now)
             self._governor.lanes.look((lane,), now)
 
     def _report(self, now: float) -> Iterable[float | None]:
