@@ -7,8 +7,9 @@ as one app, `others`; so a key that an app sends in place of a name is never sho
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.retry.app_parts import MOST_PARTS, Shares
 from proxy.retry.value_bases import NamedAppBase
@@ -24,16 +25,18 @@ PRIORITY_FIELD = "x-retry-priority"
 @dataclass(frozen=True, slots=True)
 class NamedApp(NamedAppBase):
     """An app, as queues of waiting calls know it. `name`: its name. `weight`: its share among the apps of the same
-    rank. `rank`: the number of its priority; calls of the lowest rank go first.
+    rank. `rank`: the number of its priority; calls of the lowest rank go first. `who`: of the apps that `others` stands
+    for, the hash of the name that one of them gave, for they take turns; else "".
     """
 
     name: str = OTHERS
     weight: int = 1
     rank: int = RANKS["normal"]
+    who: str = ""
 
     def lowered(self) -> NamedApp:
         """The same app with the lowest priority, for a call that the app itself marks as one of low priority."""
-        return self if self.rank == RANKS["low"] else NamedApp(self.name, self.weight, RANKS["low"])
+        return self if self.rank == RANKS["low"] else replace(self, rank=RANKS["low"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,10 @@ class Apps:
 
     def named(self, name: str) -> NamedApp:
         """The app of this name; the app that stands for all others if the configuration does not know the name."""
-        return self.known.get(name, self.others)
+        known = self.known.get(name)
+        if known is not None:
+            return known
+        return replace(self.others, who=_hash(name)) if name else self.others
 
     @property
     def shares(self) -> Shares:
@@ -67,3 +73,7 @@ class Apps:
         upstreams.
         """
         return self.fields | {PRIORITY_FIELD}
+
+
+def _hash(name: str) -> str:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

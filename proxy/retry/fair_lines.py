@@ -4,6 +4,8 @@
 A call joins the end of its app's line, and the lines are compared only when a call is to go (`proxy.retry.fair_order`).
 So a call that comes costs the same however many wait. Calls without an app count as calls of `others`.
 
+The apps that `others` stands for share one line, in which they take turns.
+
 Law: the calls of one app never overtake each other.
 """
 
@@ -14,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import count
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.fair_order import ONE_OF, FairOrder, Heads, app_of, latest_of
+from proxy.retry.fair_order import ONE_OF, FairOrder, Heads, app_of, in_turns, latest_of
 from proxy.retry.waiter import Waiter
 
 #: How many calls of an app wait, and what they cost in all.
@@ -22,24 +24,59 @@ Sum = tuple[float, float]
 
 
 class AppLine:
-    """The waiting calls of one app that have the same priority, in order of arrival. `app`: the app, as the call that
-    came last has it. `calls`: each call's price and the time at which it came. `total`: the sum of the prices.
+    """The waiting calls of one app that have the same priority, in order of arrival; the apps that `others` stands for
+    take turns. `app`: the app, as the call that came last has it. `calls`: each call's price and the time at which it
+    came. `total`: the sum of the prices.
     """
 
-    __slots__ = ("app", "calls", "total")
+    __slots__ = ("_names", "app", "calls", "total")
 
     def __init__(self, app: NamedApp) -> None:
         self.app = app
         self.calls: dict[Waiter, tuple[float, float]] = {}
         self.total = 0.0
+        #: The calls of each name that `others` stands for, the one whose turn it is first. Others have a single name.
+        self._names: dict[str, dict[Waiter, None]] = {}
+
+    def add(self, waiter: Waiter, app: NamedApp, price: float, now: float) -> None:
+        """Put a call of the app, which has come at the time `now`, at its end of the line."""
+        self.app = app
+        self.calls[waiter] = price, now
+        self.total += price
+        self._names.setdefault(app.who, {})[waiter] = None
+
+    def remove(self, waiter: Waiter) -> None:
+        """Remove a call from the line."""
+        self.total -= self.calls.pop(waiter)[0]
+        who = _who(waiter)
+        del self._names[who][waiter]
+        if not self._names[who]:
+            del self._names[who]
+
+    def had_its_turn(self, waiter: Waiter) -> None:
+        """Note that this call goes now, so that it is another name's turn."""
+        who = _who(waiter)
+        self._names[who] = self._names.pop(who)
+
+    def first(self) -> Waiter:
+        """The call that goes next."""
+        return next(iter(next(iter(self._names.values()))))
+
+    def in_order(self) -> Iterator[tuple[Waiter, tuple[float, float]]]:
+        """Iterate over the calls in the order in which they go, each with its price and the time at which it came."""
+        return ((waiter, self.calls[waiter]) for waiter in in_turns(self._names.values()))
 
     def head(self) -> tuple[NamedApp, float, float]:
         """The app of the first call, its price, and the time at which it came."""
-        price, came = next(iter(self.calls.values()))
+        price, came = self.calls[self.first()]
         return self.app, price, came
 
     def before(self, waiter: Waiter) -> Sum:
-        """The number of calls in the line before this one, and the sum of their prices."""
+        """The number of calls in the line before this one, and the sum of their prices; if names take turns, their sum
+        as estimated.
+        """
+        if len(self._names) > 1:
+            return self._before_in_turns(waiter)
         if waiter is next(reversed(self.calls)):
             return len(self.calls) - 1.0, self.total - self.calls[waiter][0]
         number = price = 0.0
@@ -48,6 +85,23 @@ class AppLine:
                 break
             number, price = number + 1, price + cost
         return number, price
+
+    def _before_in_turns(self, waiter: Waiter) -> Sum:
+        own = _who(waiter)
+        turns = next(number for number, other in enumerate(self._names[own]) if other is waiter)
+        number, passed = float(turns), 0
+        for who, calls in self._names.items():
+            if who == own:
+                passed = 1
+            else:
+                number += min(len(calls), turns + 1 - passed)
+        return number, self.total * number / len(self.calls)
+
+
+def _who(waiter: Waiter) -> str:
+    """The hash of the name by which a call's app goes, if `others` stands for the app; else ""."""
+    app = app_of(waiter)
+    return "" if app is None else app.who
 
 
 class FairLines:
@@ -78,9 +132,7 @@ class FairLines:
         if line is None:
             line = lines[app.name] = AppLine(app)
             self._begins(app, now)
-        line.app = app
-        line.calls[waiter] = price, now
-        line.total += price
+        line.add(waiter, app, price, now)
         self._of[waiter] = line
 
     def remove(self, waiter: Waiter, now: float) -> None:
@@ -88,7 +140,7 @@ class FairLines:
         line = self._of.pop(waiter, None)
         if line is None:
             return
-        line.total -= line.calls.pop(waiter)[0]
+        line.remove(waiter)
         if not line.calls:
             lines = self._lines[line.app.rank]
             del lines[line.app.name]
@@ -102,6 +154,7 @@ class FairLines:
         line = self._of.get(waiter)
         if line is not None:
             app = line.app
+            line.had_its_turn(waiter)
             self.remove(waiter, now)
             self.order.went(app, price, others=any(rank != app.rank for rank in self._lines))
 
@@ -130,10 +183,10 @@ class FairLines:
         lines = self._lines
         if not lines:
             return None
-        if len(lines) == 1 and len(self._of) == len(line := next(iter(next(iter(lines.values())).values())).calls):
-            return next(iter(line))
+        if len(lines) == 1 and len(self._of) == len((line := next(iter(next(iter(lines.values())).values()))).calls):
+            return line.first()
         rank, name = self.order.choose(self._heads())
-        return next(iter(lines[rank][name].calls))
+        return lines[rank][name].first()
 
     def others(self, queue: Container[Waiter]) -> list[Waiter]:
         """The calls that wait here but are not in `queue`."""
@@ -146,10 +199,7 @@ class FairLines:
     def __iter__(self) -> Iterator[Waiter]:
         """Iterate over the calls in the order in which they will go if no other call comes."""
         ahead, lines = self.order.copied(), self._heads()
-        left = {
-            rank: {name: iter(each.calls.items()) for name, each in found.items()}
-            for rank, found in self._lines.items()
-        }
+        left = {rank: {name: each.in_order() for name, each in found.items()} for rank, found in self._lines.items()}
         next_attempt = {rank: {name: next(calls) for name, calls in found.items()} for rank, found in left.items()}
         while lines:
             rank, name = ahead.choose(lines)

@@ -3,7 +3,8 @@
 Calls go by priority first: while calls of several priorities wait, seven of eight places go to the highest, and one
 goes to a lower priority; the lower priorities take turns. Among the apps of one priority, calls go by weight: each call
 has a tag, the virtual time at which its app would be done with the call, and the smallest tag goes first (start-time
-fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). Within an app, calls go in order of arrival.
+fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). Within an app, calls go in order of arrival; the apps that `others`
+stands for take turns, a call each.
 
 Law: the calls of one app never overtake each other. Without names of apps nothing is reordered.
 """
@@ -11,15 +12,16 @@ Law: the calls of one app never overtake each other. Without names of apps nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar
 
-from proxy.retry.apps import RANKS, NamedApp
+from proxy.retry.apps import OTHERS, RANKS, NamedApp
 from proxy.retry.waiter import Waiter
 
 #: Contract, section 17: of so many places given while several priorities wait, one goes to a lower one.
 ONE_OF = 8
 
+T = TypeVar("T")
 V = TypeVar("V", bound=float)
 W = TypeVar("W", bound=Waiter)
 
@@ -133,7 +135,24 @@ def _lines(waiting: Iterable[Waiting]) -> dict[int, dict[str, deque[Waiting]]]:
     for each in waiting:
         app = each[1]
         lines.setdefault(app.rank, {}).setdefault(app.name, deque()).append(each)
+    for found in lines.values():
+        if OTHERS in found:
+            by_name: dict[str, list[Waiting]] = {}
+            for each in found[OTHERS]:
+                by_name.setdefault(each[1].who, []).append(each)
+            found[OTHERS] = deque(in_turns(by_name.values()))
     return lines
+
+
+def in_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
+    """Yield one item of each group, then the second one of each that has two, and so on."""
+    left = deque(iter(group) for group in groups)
+    while left:
+        group = left.popleft()
+        for item in group:
+            yield item
+            left.append(group)
+            break
 
 
 def app_of(waiter: Waiter) -> NamedApp | None:
@@ -189,7 +208,8 @@ def take_place(
     if newest is None:
         return order
     order = order or FairOrder()
-    if not any(app_of(waiter) == newest for waiter, _ in calls[:-1]):
+    apps = (app_of(waiter) for waiter, _ in calls[:-1])
+    if not any(each is not None and (each.rank, each.name) == (newest.rank, newest.name) for each in apps):
         order.came(newest)
     if len(calls) == 1 or app_of(calls[-2][0]) == newest:  # its app's calls are the last, and go by arrival
         return order

@@ -118,6 +118,7 @@ cdef class NamedAppBase:
     cdef public str name
     cdef public object weight
     cdef public int rank
+    cdef public str who
 
 
 cdef class VerdictBase:

@@ -136,7 +136,7 @@ class PolicyBase:
 class NamedAppBase:
     """The compiled base of `NamedApp`, which names its members."""
 
-    __slots__ = ("name", "rank", "weight")
+    __slots__ = ("name", "rank", "weight", "who")
 
 
 class VerdictBase:

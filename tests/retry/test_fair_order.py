@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.apps import RANKS, NamedApp
+from proxy.retry.apps import RANKS, Apps, NamedApp
 from proxy.retry.bucket_specs import RateSpec
 from proxy.retry.buckets import RateBucket
 from proxy.retry.concurrency import Places
@@ -219,6 +219,61 @@ def test_the_places_of_two_priorities_are_known_exactly(apps: list[NamedApp]) ->
     lines = lines_of(calls)
     for place, call in enumerate(lines):
         assert lines.before(call) == (place, place)
+
+
+OTHERS = [Apps().named(name) for name in ("", "a", "b", "sk-1")]
+
+
+def test_names_that_nobody_lists_take_turns_within_others() -> None:
+    none, one, other, _ = OTHERS
+    calls = [Call(app) for app in (one, one, one, JOBS, other, none, other)]
+    first, second, third, jobs, of_other, unnamed, last = calls
+    lines = lines_of(calls)
+    assert list(lines) == [first, jobs, of_other, unnamed, second, last, third]
+    lines.went(first, 1.0, 0.0)
+    lines.went(jobs, 1.0, 0.0)
+    late = Call(one)
+    lines.add(late, 1.0, 9.0)
+    lines.remove(of_other, 9.0)  # it leaves without having had its turn: the name still has one
+    assert list(lines) == [last, unnamed, second, third, late]
+
+
+@given(st.lists(st.sampled_from([*OTHERS, JOBS, WEB]), max_size=60), st.lists(st.integers(0, 59), max_size=20))
+def test_a_name_gets_as_many_places_as_any_other_while_both_wait(apps: list[NamedApp], gone: list[int]) -> None:
+    calls = [Call(app) for app in apps]
+    lines = lines_of(calls)
+    for each in gone[: len(calls)]:
+        if calls and (leaving := calls[each % len(calls)]) in lines:
+            lines.remove(leaving, 0.0)
+            calls.remove(leaving)
+    queue = dict.fromkeys(calls, 0.0)
+    order = None
+    for number in range(1, len(calls) + 1):
+        known = dict(list(queue.items())[: number - 1])
+        known[calls[number - 1]] = 0.0
+        order = take_place(order, known)
+        queue = {**known, **dict.fromkeys(calls[number:], 0.0)}
+    for arranged in (list(lines), list(queue)):
+        assert sorted(map(id, arranged)) == sorted(map(id, calls))
+        went: Counter[str] = Counter()
+        left = Counter(call.app.who for call in calls if call.app is not None and call.app.name == "others")
+        for call in arranged:
+            assert isinstance(call, Call) and call.app is not None
+            if call.app.name == "others":
+                assert all(went[call.app.who] <= went[who] for who in left if went[who] < left[who])
+                went[call.app.who] += 1
+    for place, call in enumerate(lines):
+        number, _ = lines.before(call)
+        assert 0 <= number <= len(calls) - 1 and (set(apps) & {JOBS, WEB} or number == place)
+
+
+def test_no_name_is_kept_as_it_came() -> None:
+    app = Apps(known={"web": WEB}).named("sk-secret")
+    assert (app.name, app.weight, app.rank) == ("others", 1, RANKS["normal"])
+    assert "secret" not in repr(app)
+    assert app == Apps().named("sk-secret") != Apps().named("sk-other")
+    assert app.lowered().who == app.who
+    assert Apps(known={"web": WEB}).named("web") is WEB
 
 
 @given(callers.filter(bool))

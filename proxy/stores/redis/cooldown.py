@@ -6,7 +6,8 @@ which the calls of a lane return is one number for the whole fleet, kept by Redi
 its share of it. While a process holds calls, it reports every PROMPT seconds, in large fleets less often, how many
 places it added and how many it would use, and is given its share. While the delay lasts no process has a place, and
 each reports every few seconds. If Redis is not available, each process has a slow start of its own; it begins with the
-process's share of the places that there were. A limit that begins because attempts are refused, and an outage, are shared in the same way (`proxy.stores.redis.weather`).
+process's share of the places that there were. A limit that begins because attempts are refused, and an outage, are
+shared in the same way (`proxy.stores.redis.weather`).
 """
 
 from __future__ import annotations

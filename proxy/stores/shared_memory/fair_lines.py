@@ -109,7 +109,9 @@ class SharedLines(FairLines):
             return
         self._open(now)
         try:
-            app = self._of[waiter].app
+            line = self._of[waiter]
+            app = line.app
+            line.had_its_turn(waiter)
             super().remove(waiter, now)
             others = any(rank != app.rank for rank in self._lines) or any(
                 each.app.rank != app.rank for each in self._elsewhere
@@ -174,7 +176,7 @@ class SharedLines(FairLines):
         rank, name = self.order.choose(heads)
         if rows[rank, name] != self._row:
             return rows[rank, name], None
-        return self._row, next(iter(self._lines[rank][name].calls))
+        return self._row, self._lines[rank][name].first()
 
     def _all_heads(self) -> tuple[Heads, dict[tuple[int, str], int]]:
         """For each app, the call that came first of all its calls that wait in any worker; and for each app, the row of
