@@ -321,6 +321,8 @@ class Policies:
             known = classify(typed, packs, codes, retried, not inherited, idempotency_key, credentials=credentials)
             if timed:
                 known = replace(known, service_timeout=True)
+            if method is not None and codes is None:
+                known = replace(known, service_unnamed=True)
             self._classified[key] = known
         if any(each.unsigned is not None for _, each in known.repeats):  # they are known by their host
             hosts = tuple(each.host for each in endpoints)

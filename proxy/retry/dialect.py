@@ -283,6 +283,7 @@ class Classify(ClassifyBase):
     keys_injected: bool = False
     credentials: bool = False  # the policy has credentials, so that `out_of_quota` of its dialects counts
     service_timeout: bool = False  # a service config's perAttemptRecvTimeout, which retries whatever the method
+    service_unnamed: bool = False  # a service config has no policy for the method, so that it names no failures
     hosts: tuple[str, ...] = ()  # those of the upstream's endpoints, if its packs ask for them
     # The other fields are derived from the ones above.
     # plain_below_400: only a grpc-status, or a look into its body, could name an answer below 400

@@ -70,7 +70,7 @@ def report_failure(
         elif ahead is not None:
             ahead.forget(flight.note.whose, flight.since, now, failure.pushback.delay)
     bucket = next_attempt.bucket
-    if bucket is not None and bucket.charges_failures and (on or failure.pushback.stop):
+    if bucket is not None and bucket.charges_failures and (failure.pushback.stop or (on and _is_named(call))):
         bucket.failed(now)
     began = None
     if flight.traffic is not None:
@@ -83,6 +83,13 @@ def report_failure(
         if flight.aside:
             next_attempt.env.credential_aside(call.policy.upstream, keys.key + 1)
     return began
+
+
+def _is_named(call: CallState) -> bool:
+    """Whether the policy names the call's failures; a gRPC service config that has no policy for a method names none of
+    its failures.
+    """
+    return not call.policy.classify.service_unnamed
 
 
 def report_success(next_attempt: NextAttempt, is_first: bool, now: float) -> None:

@@ -62,6 +62,7 @@ cdef class ClassifyBase:
     cdef public object keys_injected
     cdef public object credentials
     cdef public object service_timeout
+    cdef public object service_unnamed
     cdef public object hosts
     cdef public object plain_below_400
     cdef public object looks_below_400

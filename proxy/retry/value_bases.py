@@ -87,6 +87,7 @@ class ClassifyBase:
         "service_codes",
         "service_retries",
         "service_timeout",
+        "service_unnamed",
         "sought",
         "statuses",
         "stop_fields",
