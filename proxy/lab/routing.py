@@ -70,7 +70,7 @@ def choose(settings: Settings, ask: AppRequest) -> Chosen | RefusedCall:
         return _choose(settings, ask, fields)
     name = name_of(apps, fields, settings.listen[0].app, "", "")
     if apps.required and not name:
-        refused = not_named(is_proxy=_ABSOLUTE.fullmatch(ask.url) is not None)
+        refused = not_named(apps, is_proxy=_ABSOLUTE.fullmatch(ask.url) is not None)
         return RefusedCall(refused.outcome, refused.status, refused.detail)
     chosen = _choose(settings, ask, fields)
     if isinstance(chosen, Chosen):

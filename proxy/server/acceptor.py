@@ -268,7 +268,7 @@ class Acceptor(web.Server):
         name = "" if apps is None else name_of(apps, head, exposure.app, exposure.user, exposure.named)
         try:
             if apps is not None and apps.required and not name:
-                raise not_named(is_proxy=head.method == "CONNECT" or head.form == "absolute")
+                raise not_named(apps, is_proxy=head.method == "CONNECT" or head.form == "absolute")
             if head.method == "CONNECT" and head.is_http2:
                 raise Rejection(501, "a CONNECT on an HTTP/2 stream")
             if head.method == "CONNECT" and connection.inside is None:

@@ -92,13 +92,15 @@ def naming_of(apps: Apps, head: RequestHead) -> Naming:
     return Naming(tuple((name, tuple(head.get_all(name))) for name in names))
 
 
-def not_named(*, is_proxy: bool) -> Rejection:
+def not_named(apps: Apps, *, is_proxy: bool) -> Rejection:
     """The rejection of a request whose app has no name, although `apps.required` asks for one. `is_proxy`: the app uses
     redrive as a proxy, so that it can be asked to authenticate with a name (407).
     """
-    if is_proxy:
+    detail = "apps.required: nothing names the app of this request; see `apps.by` in the configuration"
+    if not is_proxy:
+        return denied(detail)
+    if "proxy_user" in apps.by:
         detail = (
             "apps.required: name the app as the user of the proxy's url, http://NAME:x@HOST:PORT (redrive env --app)"
         )
-        return Rejection(407, detail, Outcome.DENIED, "proxy_authentication_required")
-    return denied("apps.required: nothing names the app of this request; see `apps.by` in the configuration")
+    return Rejection(407, detail, Outcome.DENIED, "proxy_authentication_required")

@@ -125,6 +125,16 @@ async def test_a_name_may_be_required(method: str, target: str, status: int) -> 
             assert (await app.ask("GET", "/api/x", basic("anyone"))).status == 200
 
 
+async def test_a_407_advises_a_user_of_the_proxys_url_only_where_that_names_an_app() -> None:
+    for by, advised in ((("listener", "proxy_user"), True), (("x-app",), False)):
+        apps = Apps(by=by, required=True, known=KNOWN, fields=frozenset({"x-app"} & {*by}))
+        async with serving(apps) as (_upstream, front), front.app() as app:
+            reply = await app.ask("GET", "http://api.test/x")
+        said = reply.one("proxy-status") or ""
+        assert reply.status == 407
+        assert ("redrive env --app" in said, "see `apps.by`" in said) == (advised, not advised)
+
+
 async def test_a_tunnels_name_holds_for_the_calls_inside() -> None:
     async with serving(Apps(known=KNOWN)) as (upstream, front), front.app() as app:
         place = f"127.0.0.1:{upstream.port}"
