@@ -200,21 +200,24 @@ def size(value: Any) -> int:
     match = _SIZE.fullmatch(found)
     if match is None:
         apart = _SIZE.fullmatch("".join(found.split()))  # a space before the unit
-        hint = f" (did you mean {apart[1]}{_near_size(apart[2])}?)" if apart is not None and apart[2] else ""
+        hint = f" (did you mean {_near_size(*apart.groups())}?)" if apart is not None and apart[2] else ""
         raise ValueError(f"{written(value)} is not a size; write it as 512B, 64KiB, 1MiB or 1GiB{hint}")
     number, unit = match.groups()
     if not unit and float(number) == 0:
         return 0
     if unit not in _BYTES:
-        near = _near_size(unit)
         what = f"has the unit {unit!r}" if unit else "has no unit"
-        raise ValueError(f"{written(value)} {what}; sizes take B, KiB, MiB or GiB (did you mean {number}{near}?)")
+        near = _near_size(number, unit)
+        raise ValueError(f"{written(value)} {what}; sizes take B, KiB, MiB or GiB (did you mean {near}?)")
     return int(float(number) * _BYTES[unit])
 
 
-def _near_size(unit: str) -> str:
-    """The unit of sizes that is meant by another spelling."""
-    return {"k": "KiB", "m": "MiB", "g": "GiB"}.get(unit[:1].lower(), "B")
+def _near_size(number: str, unit: str) -> str:
+    """The size that is meant by another spelling of its unit."""
+    if unit[:1].lower() == "t":
+        return f"{float(number) * 1024:g}GiB"
+    right = {"k": "KiB", "m": "MiB", "g": "GiB"}.get(unit[:1].lower(), "B")
+    return f"{number}{right}"
 
 
 positive_size = checked(size, _above_zero, "must be above 0")

@@ -94,6 +94,8 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (units.duration_or_off, "0s", "(did you mean off?)"),
     (units.size, "64", "has no unit; sizes take B, KiB, MiB or GiB (did you mean 64B?)"),
     (units.size, "64KB", "(did you mean 64KiB?)"),
+    (units.size, "1TiB", "(did you mean 1024GiB?)"),
+    (units.size, "0.5 tb", "(did you mean 512GiB?)"),
     (units.size, "1mb", "(did you mean 1MiB?)"),
     (units.refill, "10", "is not a rate; write it as 100/s, 30/m or 5/h (did you mean 10/s?)"),
     (units.refill, "-1/s", "is not a rate; write it as 100/s, 30/m or 5/h"),
