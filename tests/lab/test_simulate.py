@@ -392,17 +392,20 @@ def test_json_table_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
-def test_the_table_has_whole_outcomes_and_figures_on_any_screen(tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_table_has_whole_outcomes_and_figures_on_any_screen(tmp_path: Path, width: int, times: int) -> None:
+    """Three times as many columns do not fit, so they stand in several tables."""
     found = scenario(tmp_path, OUTAGE_TEXT)
     written = io.StringIO()
-    done = compared(found)
+    done = compared(found) * times
     print_table(found, done, Possible(100, 100, 0.0, 6.64, ()), Console(file=written, width=width, highlight=False))
     lines = written.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    calls, *_ = (line.split()[1:] for line in lines if line.split()[:1] == ["calls"])
+    calls = [figure for line in lines if line.split()[:1] == ["calls"] for figure in line.split()[1:]]
     assert calls == [f"{each.calls:,}" for each in done]
     for outcome in {outcome for each in done for outcome in each.outcomes} - {"success"}:
         assert any(line.split()[:1] == [outcome] for line in lines), (outcome, lines)
+    assert any(line.split()[:1] == ["recovered"] for line in lines), lines
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

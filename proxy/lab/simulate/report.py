@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -78,54 +78,107 @@ _LONGEST, _FIGURE = len("peak load, as a multiple of the calls"), 8
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, console: Console) -> None:
-    """Print a table of the figures of all columns (`done`), each a way to retry, and of what was possible (`best`)."""
+    """Print a table of the figures of all columns (`done`), each a way to retry, and of what was possible (`best`).
+    Columns for which the screen is too narrow stand in further tables below.
+    """
     fleet = f"{scenario.sidecars:,} sidecar{'' if scenario.sidecars == 1 else 's'}"
     pace = f"{scenario.calls:g} calls a second for {_time(scenario.duration)}, seed {scenario.seed}"
-    table = Table(title=f"{scenario.name}: {fleet}, {pace}", title_justify="left", box=box.SIMPLE_HEAD)
     outcomes = sorted({outcome for each in done for outcome in each.outcomes} - {"success"})
-    first, others = _widths(outcomes, [each.name for each in done], console.width)
-    table.add_column("", width=first, overflow="fold")
-    for each in done:
-        table.add_column(each.name, justify="right", width=others)
-    for name, cells in (
-        ("calls", [f"{each.calls:,}" for each in done]),
-        ("succeeded", [f"{each.success_rate:.2%}" for each in done]),
-        ("attempts per call", [f"{each.attempts_per_call:.3f}" for each in done]),
-        ("peak load, requests a second", [f"{each.peak:,.0f}" for each in done]),
-        ("peak load, as a multiple of the calls", [f"{each.amplification:.2f}" for each in done]),
-        ("recovered after", [_recovered(each.recovery) for each in done]),
-        ("half of the calls within", [_time(each.latency["p50"]) for each in done]),
-        ("90 % within", [_time(each.latency["p90"]) for each in done]),
-        ("99 % within", [_time(each.latency["p99"]) for each in done]),
-    ):
-        table.add_row(name, *cells)
-        if name == "attempts per call" and any(each.hedges for each in done):
-            table.add_row("hedges, as a share of the calls", *(f"{each.hedge_share:.2%}" for each in done))
-    if any(each.scripts for each in done):
-        seconds = scenario.duration * scenario.sidecars
-        table.add_row("scripts in Redis, a second and sidecar", *(f"{each.scripts / seconds:.2f}" for each in done))
-    if scenario.reports != "off":
-        table.add_row("refused by the limit", *(f"{each.refused:,}" for each in done))
-    for place, app in enumerate(scenario.apps):
-        table.add_row(f"{app.name}: calls", *(f"{each.apps[place].calls:,}" for each in done))
-        table.add_row("  succeeded", *(f"{each.apps[place].success_rate:.2%}" for each in done))
-        table.add_row("  99 % of these within", *(_time(each.apps[place].latency["p99"]) for each in done))
-    for outcome in outcomes:
-        table.add_row(f"  {outcome}", *(f"{each.outcomes.get(outcome, 0):,}" for each in done))
-    console.print(table)
+    rows = _rows(scenario, done, outcomes)
+    title: str | None = f"{scenario.name}: {fleet}, {pace}"
+    for part in _parts(done, outcomes, console.width):
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+        first, others = _widths(outcomes, [each.name for each in part], console.width)
+        table.add_column("", width=first, overflow="fold")
+        for each in part:
+            table.add_column(each.name, justify="right", width=others)
+        for name, cell in rows:
+            table.add_row(name, *map(cell, part))
+        console.print(table)
+        title = None
     waits = f"half of these wait for {_time(best.median)} at most, 99 % for {_time(best.p99)}"
     console.print(f"  possible: {best.success_rate:.2%} of the calls; {waits}")
+
+
+#: A row of the table: its name, and a function that takes a column's figures and returns the text of its cell.
+_Row = tuple[str, Callable[[Figures], str]]
+
+
+def _rows(scenario: Scenario, done: Sequence[Figures], outcomes: Sequence[str]) -> list[_Row]:
+    """The rows of the table. Rows about hedges, Redis, limits and apps are there if any column has such figures."""
+    rows: list[_Row] = [
+        ("calls", lambda each: f"{each.calls:,}"),
+        ("succeeded", lambda each: f"{each.success_rate:.2%}"),
+        ("attempts per call", lambda each: f"{each.attempts_per_call:.3f}"),
+    ]
+    if any(each.hedges for each in done):
+        rows.append(("hedges, as a share of the calls", lambda each: f"{each.hedge_share:.2%}"))
+    rows += [
+        ("peak load, requests a second", lambda each: f"{each.peak:,.0f}"),
+        ("peak load, as a multiple of the calls", lambda each: f"{each.amplification:.2f}"),
+        ("recovered after", lambda each: _recovered(each.recovery)),
+        ("half of the calls within", lambda each: _time(each.latency["p50"])),
+        ("90 % within", lambda each: _time(each.latency["p90"])),
+        ("99 % within", lambda each: _time(each.latency["p99"])),
+    ]
+    if any(each.scripts for each in done):
+        seconds = scenario.duration * scenario.sidecars
+        rows.append(("scripts in Redis, a second and sidecar", lambda each: f"{each.scripts / seconds:.2f}"))
+    if scenario.reports != "off":
+        rows.append(("refused by the limit", lambda each: f"{each.refused:,}"))
+    for place, app in enumerate(scenario.apps):
+        rows += _app_rows(app.name, place)
+    rows += [_outcome_row(outcome) for outcome in outcomes]
+    return rows
+
+
+def _app_rows(name: str, place: int) -> list[_Row]:
+    """The rows of the app with this name, which is number `place` of the scenario's."""
+    return [
+        (f"{name}: calls", lambda each: f"{each.apps[place].calls:,}"),
+        ("  succeeded", lambda each: f"{each.apps[place].success_rate:.2%}"),
+        ("  99 % of these within", lambda each: _time(each.apps[place].latency["p99"])),
+    ]
+
+
+def _outcome_row(outcome: str) -> _Row:
+    """The row with the numbers of calls that ended with this outcome."""
+    return f"  {outcome}", lambda each: f"{each.outcomes.get(outcome, 0):,}"
+
+
+#: Columns of space beside each cell of the table, with what separates it from the next.
+_AROUND = 3
+
+
+def _parts(done: Sequence[Figures], outcomes: Sequence[str], width: int) -> list[Sequence[Figures]]:
+    """The columns that each of the tables has on a screen of `width` columns: all of them in one if they fit, at least
+    with broken names; else equally many in each.
+    """
+    room = max((width - _first(outcomes) - _AROUND - 1) // (_FIGURE + _AROUND), 1)
+    if len(done) <= room or _wide([each.name for each in done]) <= width:
+        return [done]
+    tables = -(-len(done) // room)
+    size = -(-len(done) // tables)
+    return [done[at : at + size] for at in range(0, len(done), size)]
 
 
 def _widths(outcomes: Sequence[str], names: Sequence[str], width: int) -> tuple[int | None, int | None]:
     """The widths of the table's first column, and of each other one, on a screen of `width` columns; None: as wide as
     what stands in them. On a narrow screen the names are broken, since an outcome that is cut can't be looked up.
     """
-    around = 3  # columns of space beside each cell, with what separates it from the next
-    first = max((len(outcome) + 2 for outcome in outcomes), default=0)
-    wide = _LONGEST + sum(max(len(name), _FIGURE) + around for name in names) + around
-    others = (width - first - around - 1) // max(len(names), 1) - around
-    return (None, None) if wide <= width or not first or others < _FIGURE else (first, others)
+    first = _first(outcomes)
+    others = (width - first - _AROUND - 1) // max(len(names), 1) - _AROUND
+    return (None, None) if _wide(names) <= width or others < _FIGURE else (first, others)
+
+
+def _first(outcomes: Sequence[str]) -> int:
+    """The width that the first column has at least: that of the longest outcome, or of the longest other word."""
+    return max([len("recovered after"), *(len(outcome) + 2 for outcome in outcomes)])
+
+
+def _wide(names: Sequence[str]) -> int:
+    """The width of a table of columns with these names, none of which is broken."""
+    return _LONGEST + sum(max(len(name), _FIGURE) + _AROUND for name in names) + _AROUND
 
 
 def _recovered(seconds: float | None) -> str:
