@@ -16,7 +16,7 @@ from support.process import COMMAND, environment, redrive
 from proxy.lab.demo import weather
 from proxy.lab.demo.play import App, Counts, DemoRun, apps_session
 from proxy.lab.demo.screen import picture
-from proxy.lab.demo.sidecar import SidecarState, surroundings
+from proxy.lab.demo.sidecar import Sidecar, SidecarState, surroundings
 from proxy.lab.demo.verdict import verdict
 from proxy.lab.demo.weather import DemoUpstream
 
@@ -82,6 +82,21 @@ def test_the_sidecar_gets_no_policy_from_the_environment(monkeypatch: pytest.Mon
         monkeypatch.setenv(name, "1")
     kept = [name for name in surroundings() if name.startswith(("AWS_", "REDRIVE_"))]
     assert kept == ["REDRIVE_PURE"], "it runs in Python alone where the demo does"
+
+
+async def test_before_the_first_call_there_is_no_state_to_show() -> None:
+    """On a busy machine the first sample may come before the first call: it ended the demo, or its picture."""
+    sidecar = Sidecar("http://127.0.0.1:1")
+    try:
+        await sidecar.open()
+        async with aiohttp.ClientSession() as session:
+            assert await sidecar.state(session) is None
+            async with session.get(f"{sidecar.url}/x") as answer:
+                assert answer.status == 502
+            state = await sidecar.state(session)
+            assert state is not None and state.capacity == 500
+    finally:
+        await sidecar.close()
 
 
 async def test_the_upstream_has_a_capacity() -> None:

@@ -232,9 +232,10 @@ class DemoRun:
             await self._until(now + max(0.01, left(now - self._began, self.round_seconds)))
 
     async def _look(self) -> None:
-        before = self.watched.now.transparent
-        self.watched.take(await self.sidecar.state(self._session))
-        self.apps[-1].counts.attempts += self.watched.now.transparent - before
+        state = await self.sidecar.state(self._patient)  # a busy machine may need longer than an app would wait
+        if state is not None:
+            self.apps[-1].counts.attempts += state.transparent - self.watched.now.transparent
+            self.watched.take(state)
 
     async def _until(self, when: float) -> None:
         left = when - self._loop.time()
@@ -250,7 +251,7 @@ class DemoRun:
             "apps": {key: _figures(app) for key, app in zip(("none", "at_once", "redrive"), self.apps, strict=True)},
             "bucket": {
                 "level": self.watched.now.level,
-                "lowest": self.watched.lowest,
+                "lowest": min(self.watched.lowest, self.watched.now.level),
                 "capacity": self.watched.now.capacity,
             },
         }

@@ -85,9 +85,11 @@ class Sidecar:
         self.admin = f"http://{ready['admin'][0]}"
         self._reader = asyncio.create_task(_drain(process.stdout, process.stderr))
 
-    async def state(self, session: aiohttp.ClientSession) -> SidecarState:
-        """The state that the admin port reports."""
-        bucket = (await _ask(session, f"{self.admin}/buckets"))["buckets"][0]
+    async def state(self, session: aiohttp.ClientSession) -> SidecarState | None:
+        """The state that the admin port reports; None before the first call, which makes the upstream's bucket."""
+        bucket = next(iter((await _ask(session, f"{self.admin}/buckets"))["buckets"]), None)
+        if bucket is None:
+            return None
         upstream = (await _ask(session, f"{self.admin}/upstreams"))["upstreams"][0]
         weather = upstream["weather"] or ()
         reasons = [
