@@ -464,6 +464,23 @@ def test_a_terminal_gets_lines_that_fit() -> None:
     assert list(layout.fit(row, None)) == [row]
 
 
+def test_a_table_that_does_not_fit_has_two_lines_for_each_end() -> None:
+    rows = [
+        ("503", "transient", "3", "attempts_exhausted", "0s–100ms, 0s–200ms"),
+        ("404", "unnamed", "1", "not_retryable", "nothing names it as retryable"),
+        ("deaf", "success", "1", "success", ""),
+    ]
+    assert len(list(layout.ends_table(rows, None))) == len(list(layout.ends_table(rows, 100))) == 4
+    assert list(layout.ends_table(rows, 60)) == [
+        "  503: transient",
+        "    3 attempts, attempts_exhausted: 0s–100ms, 0s–200ms",
+        "  404: unnamed",
+        "    1 attempt, not_retryable: nothing names it as retryable",
+        "  deaf: success",
+        "    1 attempt, success",
+    ]
+
+
 CHANCE = """\
 from proxy.retry import StandardRetryStrategy
 

@@ -72,7 +72,7 @@ def explain(
         print(json.dumps(shown_data(answer.as_data(), hidden), indent=2))
         return 0
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in answer.as_lines(every_value=every_value):
+    for line in answer.as_lines(every_value=every_value, width=width):
         for piece in layout.fit(shown(line, hidden), width):
             print(piece)
     return 0
@@ -111,9 +111,9 @@ class Explanation:
             "now": self.now,
         }
 
-    def as_lines(self, *, every_value: bool = True) -> Iterator[str]:
-        """The lines for people; the printer cuts those that are too long for a terminal. `every_value`: list values
-        that are defaults too.
+    def as_lines(self, *, every_value: bool = True, width: int | None = None) -> Iterator[str]:
+        """The lines for people; the printer breaks those that are too long for a terminal. `every_value`: list values
+        that are defaults too; `width`: the terminal's columns, None for any number.
         """
         yield self.request
         yield ""
@@ -131,8 +131,7 @@ class Explanation:
             yield f"  refused: {status}, outcome {outcome} ({why})"
         elif self.usual:
             yield from ("If every attempt ends with …", "")
-            head = ("", "class", "attempts", "outcome", "waits, or why not")
-            yield from layout.columns([head, *(end.as_row() for end in self.ends)])
+            yield from layout.ends_table([end.as_row() for end in self.ends], width)
             yield from self._remedies()
         for end in () if self.usual else self.ends:
             yield from end.as_lines()

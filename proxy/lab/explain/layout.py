@@ -30,6 +30,20 @@ def columns(rows: Iterable[Row]) -> Iterator[str]:
         yield ("  " + "  ".join(cells)).rstrip()
 
 
+def ends_table(rows: Sequence[Row], width: int | None) -> Iterator[str]:
+    """The table of a call's ends, from the rows of `End.as_row`. If it is wider than `width` columns (None is any
+    number), each end has two lines instead, because a table whose lines are broken can't be read.
+    """
+    table = list(columns([("", "class", "attempts", "outcome", "waits, or why not"), *rows]))
+    if width is None or max(map(len, table)) <= width:
+        yield from table
+        return
+    for label, cls, attempts, outcome, why in rows:
+        times = f"{attempts} attempt{'' if attempts == '1' else 's'}"
+        yield f"  {label}: {cls}"
+        yield f"    {times}, {outcome}{': ' if why else ''}{why}"
+
+
 def masked(found: Sequence[EffectiveValue]) -> list[tuple[str, str, str]]:
     """The effective values of the configuration, each as its key, the value with secrets masked, and the place in a
     file.
