@@ -41,14 +41,14 @@ class AllRefused:
         self._at = -_NEVER  # when an attempt was refused last
         self._serves = False  # an attempt was served under the limit, or between those for which it began
 
-    def begin(self, row: int, since: float, serves: bool, answered_at: float) -> None:
+    def begin(self, row: int, since: float, serves: bool, served_at: float) -> None:
         """Begin to count, because a limit begins. `row`: how many of the latest attempts were refused in a row.
         `since`: the time at which the first of them was refused. `serves`: other attempts were served between those
-        whose refusals began the limit. `answered_at`: the time at which an attempt was last answered well; an earlier
-        row goes on if that was before the row began, and its last attempt not long before `since`.
+        whose refusals began the limit. `served_at`: the time at which an attempt was last answered well; an earlier row
+        goes on if that was before the row began, and its last attempt not long before `since`.
         """
         self.is_on, self._serves = False, serves
-        if answered_at >= self.since or not self._row or since - self._at >= UNKNOWN_AFTER:
+        if served_at >= self.since or not self._row or since - self._at >= UNKNOWN_AFTER:
             self.since = since
         self._row = row
 

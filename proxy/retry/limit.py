@@ -493,7 +493,7 @@ class Limit:
         self._trial.begin(pace, share, now)
         self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
         row, since = self.evidence.latest_row(now)
-        self.all_refused.begin(row, since, share < 1.0, self.evidence.traffic.answered_at)
+        self.all_refused.begin(row, since, share < 1.0, self.evidence.traffic.served_at)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt was refused by an answer that names a delay; afterwards the caller calls `halve` or

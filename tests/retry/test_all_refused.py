@@ -124,6 +124,19 @@ def test_a_row_goes_on_under_the_next_limit_if_nothing_was_answered_between() ->
     assert row.since == 20.0
 
 
+def test_refusals_without_a_limit_are_no_answers_that_end_a_row() -> None:
+    limit, traffic, now = all_refused()
+    since = limit.all_refused.since
+    limit.end(now)
+    traffic.answered_at = now + 1.0  # a refusal is an answer, too
+    for number in range(3):
+        limit.evidence.found = 10.0, 1.0
+        traffic.ended += 1
+        limit.evidence.refused("429", now + 1.0 + number / 100, True)
+    limit.begin_at_half(2, now + 1.1)
+    assert limit.all_refused.since == since
+
+
 def test_a_row_of_minutes_ago_says_nothing_of_how_long_all_have_been_refused() -> None:
     """Nobody knows what became of the upstream while nothing was sent. Else calls would be answered at once, and told
     to come back in ten minutes, though the upstream may be back in a second.
