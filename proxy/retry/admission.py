@@ -292,7 +292,8 @@ class Admission:
         if now >= limit - EPSILON or (self._deadline is not None and now + wait >= self._deadline - EPSILON):
             self.forgo_ahead(now)
             return self._ask_governor(now)
-        if ahead is not None and ahead.test((caller.endpoint, caller.credential()), wait, most, now):
+        whose = caller.endpoint, caller.credential()
+        if ahead is not None and ahead.test(whose, wait, most, now, others=self.scope.governor.held()):
             return self._ask_governor(now)
         self._patience = limit
         return min(at, limit), None, "ahead"

@@ -9,6 +9,7 @@ be sent now. A report alone never refuses a call.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -74,17 +75,33 @@ class AheadLane(Lane):
         return "ahead" if self.queue else ""
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
-        """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first. `hold`,
-        which other lanes need, is not used.
+        """An estimate of the seconds until the waiter is sent, if those before it in the queue are sent first: until it
+        fits, and until the slow start comes to it, if there is one. `hold`, which other lanes need, is not used.
         """
         if waiter not in self.queue:
             return 0.0  # its turn has come, and only another lane holds it still
-        promised = self._promised()
+        promised = first = self._promised()
+        before = 0
         for other in self.queue:
             if other is waiter:
                 break
             promised = _sum(promised, _price_of(other))
-        return self._account.wait(_price_of(waiter), now, promised)
+            before += 1
+        wait = self._account.wait(_price_of(waiter), now, promised)
+        if self._account.holds(now) != "known":
+            begins = self._account.wait(_price_of(next(iter(self.queue))), now, first)
+            wait = max(wait, begins + self._slow_start(before, now, restarts=begins > 0))
+        return wait
+
+    def _slow_start(self, before: int, now: float, *, restarts: bool) -> float:
+        """An estimate of the seconds after which the slow start sends a call with this many calls before it (`before`).
+        `restarts`: it begins again with one call; otherwise it goes on with the places that it has.
+        """
+        most = 1.0
+        if not restarts and self.limit.is_on:
+            most = max(1.0, self.limit.most)
+            before += max(0, int(most - self.free(now)))
+        return math.log2(1 + before / most) * (self.limit.round_trip or self._account.answers_take)
 
     def left(self, now: float) -> tuple[tuple[str, float], ...]:
         """The rest of each limit that is known, as pairs of the limit's name and the rest; never below zero."""
@@ -198,13 +215,14 @@ class Ahead:
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
-    def test(self, whose: Whose, wait: float, most: float, now: float) -> bool:
+    def test(self, whose: Whose, wait: float, most: float, now: float, others: int = 0) -> bool:
         """Have one call find out whether the reported limits of the endpoint and credential in `whose` are right, if
         several calls wait for them. `wait`: the seconds until the first of these calls fits. `most`: the most seconds
-        that a call waits; a later reset is too far away. Returns whether the test begins.
+        that a call waits; a later reset is too far away. `others`: the number of calls that a cooldown holds meanwhile.
+        Returns whether the test begins.
         """
         lane = self._lanes.get(whose)
-        return lane is not None and len(lane.queue) >= SEVERAL and self._accounts[whose].test(wait, most, now)
+        return lane is not None and len(lane.queue) + others >= SEVERAL and self._accounts[whose].test(wait, most, now)
 
     def heard(self, note: SentNote, reports: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
         """Update the known limits by `reports`, which one answer made. `note`: the note made when the answered attempt

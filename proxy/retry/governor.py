@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.retry.ahead import Ahead
+from proxy.retry.ahead import Ahead, AheadLane
 from proxy.retry.caller import Caller, Name, is_fleets
 from proxy.retry.cooldown import ALL_CALLERS
 from proxy.retry.ending import AttemptEnding
@@ -90,17 +90,17 @@ class Governor:
         """
         lanes = self.lanes.of_caller(caller)
         at, why = now, ""
-        line = None
+        line, cools = None, False
         is_out = caller.outages and _begin_with_outages(lanes, now)
         if self.ahead is not None:
-            cools = is_out or (caller.cools and any(now < lane.until for _, lane in lanes))
+            cools = is_out or (caller.cools and any(_cools(lane, waiter, now) for _, lane in lanes))
             line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=cools)
         if line is not None:
             at = line.ask(waiter, now)
             why = "ahead" if at > now else ""
         for name, lane in lanes:
             if at > now:
-                lane.leave(waiter, now)  # a call that one lane holds must not have a place in another
+                _give_way(lane, waiter, why, now)
                 continue
             holds = lane.holds(now)
             if not holds or not _applies(holds, caller):
@@ -116,6 +116,9 @@ class Governor:
                 why = holds if at > now else ""
                 if self.lanes.fleet is not None and holds == "cooldown" and is_fleets(name):
                     self.lanes.fleet.asked(name, now)
+        if cools and not is_out and at <= now:
+            line, at = self._ask_ahead_last(waiter, caller, lanes, now)
+            why = "ahead" if at > now else ""
         if is_out and why == "cooldown":  # a limit gives it a place soon
             _leave_probes(lanes, waiter, now)
         joined = tuple(lane for _, lane in lanes if lane.has(waiter))
@@ -127,6 +130,22 @@ class Governor:
             self._in.pop(waiter, None)
         self.lanes.look([lane for _, lane in lanes], now)
         return at, why
+
+    def _ask_ahead_last(
+        self, waiter: Waiter, caller: Caller, lanes: list[tuple[Name, Lane]], now: float
+    ) -> tuple[AheadLane | None, float]:
+        """Ask whether the call fits into what answers say is left of limits, since its turn in these lanes has just
+        come. If it does not, it keeps its turn there. Returns the lane in which it waits for the limits, None if there
+        are none, and when it asks again.
+        """
+        if self.ahead is None or any(now < lane.until for _, lane in lanes):
+            return None, now  # the cooldown in force does not hold this call, since its own attempt was given the delay
+        line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=False)
+        at = now if line is None else line.ask(waiter, now)
+        if at > now:
+            for _, lane in lanes:
+                lane.step_aside(waiter, now)
+        return line, at
 
     def wait_at(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> float:
         """The seconds for which the lanes of the endpoint `endpoint` would hold the call; 0 if it could be sent there
@@ -528,6 +547,24 @@ def _begin_with_outages(lanes: list[tuple[Name, Lane]], now: float) -> bool:
         return False
     lanes.sort(key=_is_not_out)
     return True
+
+
+def _give_way(lane: Lane, waiter: Waiter, why: str, now: float) -> None:
+    """Take this call's place in the lane away, since another lane holds the call (`why`: what does). If its turn had
+    come, and it waits for what answers say is left of limits, it keeps its turn.
+    """
+    if why == "ahead" and waiter in lane.due:
+        lane.step_aside(waiter, now)
+    else:
+        lane.leave(waiter, now)
+
+
+def _cools(lane: Lane, waiter: Waiter, now: float) -> bool:
+    """Whether this call waits in the lane before it waits for what answers say is left of limits: a delay is not over,
+    or calls wait in the lane, and its turn among them has not come. If some calls waited here first, and others for
+    the limits, each would wait for the other.
+    """
+    return now < lane.until or (bool(lane.queue) and waiter not in lane.due)
 
 
 def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:

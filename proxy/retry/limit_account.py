@@ -105,6 +105,11 @@ class Account:
         self.refused_since = -_NEVER  # when the last attempt was sent whose refusal named a delay
         self.succeeded = False  # an attempt did, so that its credential is known to be one
 
+    @property
+    def answers_take(self) -> float:
+        """The mean time that answers take (seconds), as far as it is known from those that reported limits."""
+        return max((each.takes for each in self._refills.values()), default=0.0)
+
     def sent(self, price: Price, now: float) -> Price:
         """Note that an attempt with this price is sent. Returns the sum of the prices of all attempts so far, including
         this one.
@@ -166,9 +171,9 @@ class Account:
         if before is not None and before.is_assumed and reported.limit is not None:
             used = refill.scale * (sent[UNIT_INDEX[reported.counts]] - before.spent)
             refill.came_back(reported.remaining, before.reported.remaining - used, now)
-        refill.moves(since, now + reported.reset)
+        refill.moves(reported, since, now + reported.reset)
         if reported.window and reported.limit is not None:
-            rate = reported.limit / reported.window
+            rate = 0.0 if refill.is_fixed else reported.limit / reported.window
         else:
             refill.learn(reported)
             rate = refill.rate

@@ -1,12 +1,13 @@
 """How an upstream's limit refills, if its answers say how much of it is left (contract, section 16, "Ahead").
 
 Theory of the refill. Some providers refill a limit continuously, others at the end of a window. If answers name the
-window, the limit is taken to refill evenly over it (contract). If they name only the time until the limit is full, that
-time shows which kind it is: under continuous refilling it is in proportion to what was used, otherwise it does not
-depend on that. So two reports give the rate, if the amount used in one is at least 1.5 times that in the other. A reset
-that stays the same while attempts are sent is the end of a fixed window. A reset that attempts put off, or at which
-only a part comes back, is that of a sliding window: there, each attempt's price comes back when the attempt is older
-than the window.
+window, the limit is taken to refill evenly over it (contract), until they show that it does not: the same reset stays
+for longer than two seconds, and no more is left, though by then something would have come back. If they name only the
+time until the limit is full, that time shows which kind it is: under continuous refilling it is in proportion to what
+was used, otherwise it does not depend on that. So two reports give the rate, if the amount used in one is at least
+1.5 times that in the other. A reset that stays the same while attempts are sent is the end of a fixed window. A reset
+that attempts put off, or at which only a part comes back, is that of a sliding window: there, each attempt's price
+comes back when the attempt is older than the window.
 
 Theory of the reset. From its reset on, a limit counts as full, less what was sent since and what others had used when
 the last window ended, until an answer reports more: otherwise all waiting calls would be sent before the first answer
@@ -32,6 +33,8 @@ _MOST, EXPLAINED = 0.9, 0.75
 #: The seconds by which reports round the time of a reset, and the seconds for which they name the same one if the limit
 #: is full at it.
 SECOND, _STANDS = 1.0, 2.0
+#: The least that comes back while the same reset is named, if a limit refills evenly.
+_FILLED = 2.0
 #: Usual lengths of a window, in seconds; by how much one may be longer than the longest time to a reset that was seen.
 _USUAL, _ROUNDED = (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 20.0, 15.0, 10.0, 5.0, 2.0, 1.0), 1.02
 #: The part of their estimates that attempts cost: the weight of the newest report of it, the least that it is, and the
@@ -58,18 +61,19 @@ class Refill:
     used then. `unexplained`: the part that, by the last report, is used but not by this process. `shared_until`: until
     this time, others are expected to use much of the limit. `scale`: what attempts cost, as a part of their estimates.
     `most`: the most that was ever left. `fits`: this process has not sent more within the window than is used.
+    `is_fixed`: answers name a window, but nothing comes back before its end.
     """
 
     __slots__ = (
-        "_earlier", "_least", "_longest", "_rated", "_standing", "_standing_at", "base", "fits", "in_part",
-        "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes", "took",
-        "unexplained", "window",
+        "_earlier", "_least", "_longest", "_rated", "_standing", "base", "fits",
+        "in_part", "is_fixed", "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes",
+        "took", "unexplained", "window",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.rate = self.window = self.took = self.takes = self.others = self.unexplained = 0.0
         self.base = self.scale = 1.0
-        self.slides = self.is_proven = self.in_part = False
+        self.slides = self.is_proven = self.in_part = self.is_fixed = False
         self.fits = True
         self.most = 0.0
         self.shared_until = -_NEVER
@@ -79,7 +83,8 @@ class Refill:
         #: An earlier report of a limit that refills all the time: what was left, when its attempt was sent, and what
         #: had been spent in all then.
         self._earlier: tuple[float, float, float] | None = None
-        self._standing = self._standing_at = 0.0  # the reset that reports name, and when the first did
+        #: The reset that reports name; when the attempt was sent whose answer named it first; what was left then.
+        self._standing = (0.0, 0.0, 0.0)
 
     def learn_window(self, reported: ReportedLimit, took: float) -> None:
         """Learn how long the limit's window is, from a report in an answer that took `took` seconds. It is the longest
@@ -104,21 +109,28 @@ class Refill:
             self.in_part = False
             self.is_proven = True
 
-    def moves(self, since: float, until: float) -> None:
+    def moves(self, reported: ReportedLimit, since: float, until: float) -> None:
         """Note that an answer says that the limit is full at the time `until`. If later answers name the same time, the
-        limit refills at its reset. If the time is put off before it has come, the window slides. `since`: the time at
-        which the answered attempt was sent.
+        limit refills at its reset. If the time is put off before it has come, the window slides. `reported`: the limit
+        as the answer reports it. `since`: the time at which the answered attempt was sent.
         """
-        before = self._standing
+        before, begun, left = self._standing
         if abs(until - before) <= SECOND:
-            stood = since - self._standing_at
+            stood = since - begun
+            if reported.window and stood > 0:
+                filled = (reported.limit or 0.0) / reported.window * stood
+                if reported.remaining > left:
+                    self.is_fixed = False
+                elif stood > _STANDS and filled >= _FILLED:
+                    self.is_fixed = True
             self.is_proven = self.is_proven or stood >= _STANDS
             if stood >= _PART * self.window:
                 self.slides = False
             return
         if before and (since < before - SECOND or until < before + _PART * self.window):
             self.slides = self.is_proven = True
-        self._standing, self._standing_at = until, since
+            self.is_fixed = False
+        self._standing = until, since, reported.remaining
 
     def is_too_late(self, reported: ReportedLimit, now: float) -> bool:
         """Whether answers take too long, in comparison to the limit's window, to say how much is left: others use much
@@ -126,8 +138,10 @@ class Refill:
         """
         if reported.limit is None:
             return False
-        if self.takes > _BEYOND * self.window and not (self.rate or reported.window):
+        if self.takes > _BEYOND * self.window and not self.rate:
             return True  # what is reported is of a window that is nearly over
+        if self.slides and not (self.fits or self.rate or reported.window):
+            return True  # the window is shorter than it seems
         is_slow, is_shared = self.takes > max(_QUICK, _SLOW * self.window), now < self.shared_until
         if self.slides and reported.counts != "attempts":
             return is_slow or is_shared

@@ -125,6 +125,32 @@ def test_every_reset_of_a_limit_without_a_size_begins_the_slow_start_anew() -> N
     assert [call in lane.due for call in calls].count(True) == 1
 
 
+def test_the_wait_of_a_call_ends_when_the_slow_start_comes_to_it() -> None:
+    """Answers take two seconds: after the reset one call is sent, then two, then four."""
+    ahead = Ahead(Traffic())
+    heard(ahead, replace(said(0), limit=None), at=2, since=0)
+    lane, calls = lane_of(ahead), [Call() for _ in range(8)]
+    for call in calls:
+        lane.ask(call, 2)
+    assert [round(lane.wait_of(call, 2), 3) for call in calls] == [10, 12, 13.17, 14, 14.644, 15.17, 15.615, 16]
+    lane.release(12)
+    sent(lane, ahead, calls[0], 12)
+    lane.landed(calls[0], 12, 14, True)
+    assert [call in lane.due for call in calls] == [False, True, True, *[False] * 5]
+    for call in calls[1:3]:
+        sent(lane, ahead, call, 14)
+    assert [round(lane.wait_of(call, 14), 3) for call in calls[3:]] == [2, 2.644, 3.17, 3.615, 4]
+
+
+def test_the_wait_of_a_call_for_a_limit_whose_window_is_known_has_no_slow_start() -> None:
+    ahead = Ahead(Traffic())
+    heard(ahead, replace(said(0), window=10))
+    lane, calls = lane_of(ahead), [Call() for _ in range(8)]
+    for call in calls:
+        lane.ask(call, 0)
+    assert [round(lane.wait_of(call, 0), 3) for call in calls[:3]] == [1, 2, 3]
+
+
 def test_after_the_reset_of_a_window_all_calls_that_fit_are_sent() -> None:
     ahead = Ahead(Traffic())
     for number in range(10):
@@ -269,7 +295,7 @@ def test_what_was_sent_before_a_refused_attempt_says_nothing_of_the_limit() -> N
     ahead.forget(whose(), 2, 2.5)
     heard(ahead, said(0), of=first, at=3, since=1)
     assert lane_of(ahead).left(3) == ()
-    heard(ahead, said(4), at=4)
+    heard(ahead, said(4, 7.5), at=4)
     assert lane_of(ahead).left(4) == (("l", 4.0),)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from playbook import Playbook, fault, reply, start
 
 from proxy.retry.actions import Deliver, Launch
+from proxy.retry.ahead import Ahead, SentNote
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import MOST_GROUPS
@@ -12,8 +13,10 @@ from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane_in_fleet import limit_elsewhere
+from proxy.retry.limit_fields import ReportedLimit
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.route_names import names_of
+from proxy.retry.token_estimate import ONE
 from proxy.retry.usual_times import KNOWN
 
 
@@ -326,3 +329,41 @@ def test_a_hedge_leaves_the_queue_of_an_endpoint_also_if_an_attempt_beside_it_en
     assert governor.ask(hedge, caller, 1.06) == (1.06, "")
     governor.sent(hedge, object(), 1.06)
     assert governor.held() == 0
+
+
+class Held(Waiting):
+    """A call with its own view of the governor."""
+
+    def __init__(self) -> None:
+        request = Request("GET", "u.example", "/")
+        self.caller = Caller(request, request.fields, "")
+        self.caller.cools = self.caller.limits = self.caller.ahead = True
+
+
+def test_calls_that_a_cooldown_held_wait_for_what_is_left_in_their_order_before_newer_ones() -> None:
+    """If a newer call asked for what is left first, and then waited in the cooldown's queue, what it was promised would
+    be missing to the older calls before it there: each would wait for the other.
+    """
+    governor = Governor()
+    governor.ahead = Ahead(governor.traffic)
+    whose = "", Held().caller.credential()
+
+    def says(left: float, sent: float, now: float) -> None:
+        ahead = governor.ahead
+        assert ahead is not None
+        note = SentNote(whose, ahead.account(whose), ONE, sent)
+        ahead.heard(note, [ReportedLimit("l", "attempts", left, 10, 30 - now)], sent, True, now)
+
+    for number in range(10):
+        says(9 - number, 0, 0)
+    older = [Held() for _ in range(3)]
+    governor.requests_wait(older[0].caller, 429, 2.0, sent=0.0, now=0.0, whole=True)
+    for call in older:
+        at, why = governor.ask(call, call.caller, 0.1)
+        assert at > 0.1 and why == "cooldown"
+    assert governor.ask(older[0], older[0].caller, 2.0)[1] == "ahead", "it is its turn, but nothing is left"
+    newer = Held()
+    assert governor.ask(newer, newer.caller, 2.1)[1] == "cooldown"
+    says(3, 2.2, 2.2)  # three came back, one of them was taken
+    went = [governor.ask(call, call.caller, 2.2)[0] == 2.2 for call in (newer, *older)]
+    assert went[:2] == [False, True]

@@ -357,15 +357,35 @@ def test_answers_that_take_a_third_of_the_window_hold_no_call() -> None:
     assert account.wait(ONE, 3.1) == 0
 
 
-def test_a_limit_whose_window_is_named_holds_calls_however_long_answers_take() -> None:
-    """What is left of it is known exactly: it refills evenly (contract, section 16)."""
+@pytest.mark.parametrize(("took", "holds"), [(0.2, True), (0.5, False)])
+def test_a_limit_whose_window_is_named_holds_calls_if_answers_come_in_three_tenths_of_it(
+    took: float, holds: bool
+) -> None:
+    """Slower ones would not show that it is in truth whole again all at once."""
     account = Account()
     for number in range(30):
         at = number / 5
-        account.heard(said(5, 10, 0.5, window=1), account.sent(ONE, at), at + 0.5, took=0.5)
+        account.heard(said(5, 10, 0.5, window=1), account.sent(ONE, at), at + took, took=took)
     for _ in range(10):
         account.sent(ONE, 6.5)
-    assert account.wait(ONE, 6.5) > 0
+    assert (account.wait(ONE, 6.5) > 0) is holds
+
+
+def test_a_named_window_whose_reset_stays_comes_back_at_it_alone() -> None:
+    account = Account()
+    for number in range(11):  # of ten in five seconds
+        told(said(10 - number, 10, 5 - number / 4, window=5), at=number / 4, account=account)
+    assert account.wait(ONE, 3) == pytest.approx(2, abs=0.01), "an even refill would have brought one already"
+
+
+def test_a_sliding_window_in_which_more_was_sent_than_is_used_holds_no_call() -> None:
+    """Its reset is always named as ten seconds away; in truth what was sent comes back after one."""
+    account = Account()
+    for number in range(40):
+        told(said(2, 10, 10), at=number / 8, account=account)
+    for _ in range(3):
+        account.sent(ONE, 5)
+    assert account.wait(ONE, 5) == 0
 
 
 def test_reports_of_more_than_there_can_be_do_not_make_attempts_seem_free() -> None:

@@ -8,8 +8,12 @@ from proxy.retry.limit_fields import ReportedLimit
 from proxy.retry.limit_refill import Refill
 
 
-def a_report(reset: float) -> ReportedLimit:
-    return ReportedLimit("l", "attempts", 5, 10, reset, 0.0)
+def a_report(reset: float, remaining: float = 5, window: float = 0.0) -> ReportedLimit:
+    return ReportedLimit("l", "attempts", remaining, 10, reset, window)
+
+
+def moves(refill: Refill, since: float, until: float, remaining: float = 5, window: float = 0.0) -> None:
+    refill.moves(a_report(until - since, remaining, window), since, until)
 
 
 def a_refill(window: float = 10) -> Refill:
@@ -28,7 +32,7 @@ def test_a_window_has_a_usual_length_if_the_reports_allow_it(reset: float, took:
 
 def test_the_first_reset_that_is_named_says_nothing_of_how_the_limit_comes_back() -> None:
     refill = a_refill()
-    refill.moves(0, 4)
+    moves(refill, 0, 4)
     assert not refill.slides
     assert not refill.is_proven
 
@@ -36,14 +40,36 @@ def test_the_first_reset_that_is_named_says_nothing_of_how_the_limit_comes_back(
 def test_a_reset_that_stays_is_that_of_a_fixed_window() -> None:
     refill = a_refill()
     refill.slides = True
-    refill.moves(0, 10)
-    refill.moves(1.9, 10)
+    moves(refill, 0, 10)
+    moves(refill, 1.9, 10)
     assert not refill.is_proven
-    refill.moves(2, 10)
+    moves(refill, 2, 10)
     assert refill.is_proven
     assert refill.slides  # it stood for less than half a window
-    refill.moves(5, 10.5)
+    moves(refill, 5, 10.5)
     assert not refill.slides
+
+
+def test_a_named_window_with_a_reset_that_stays_does_not_refill_before_it() -> None:
+    """Of ten in five seconds, four would have come back after two."""
+    refill = a_refill(5)
+    moves(refill, 0, 5, 9, window=5)
+    moves(refill, 2, 5, 7, window=5)
+    assert not refill.is_fixed, "times of resets may be rounded up by a second"
+    moves(refill, 2.1, 5, 6, window=5)
+    assert refill.is_fixed
+    moves(refill, 2.5, 5, 8, window=5)
+    assert refill.is_fixed, "calls whose answers came out of order"
+    moves(refill, 3, 5, 10, window=5)
+    assert not refill.is_fixed, "something came back"
+
+
+def test_a_named_window_that_refills_evenly_puts_its_reset_off() -> None:
+    refill = a_refill(5)
+    for number in range(40):  # five a second of two a second
+        left = 10 - 0.2 * 3 * number / 3
+        moves(refill, 0.2 * number, 0.2 * number + (10 - left) / 2, left, window=5)
+    assert not refill.is_fixed
 
 
 @pytest.mark.parametrize(
@@ -57,8 +83,8 @@ def test_a_reset_that_stays_is_that_of_a_fixed_window() -> None:
 )
 def test_a_reset_that_is_put_off_is_that_of_a_sliding_window(since: float, until: float, slides: bool) -> None:
     refill = a_refill()
-    refill.moves(0, 10)
-    refill.moves(since, until)
+    moves(refill, 0, 10)
+    moves(refill, since, until)
     assert refill.slides is slides
     assert refill.is_proven is slides
 
