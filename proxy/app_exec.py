@@ -223,7 +223,9 @@ def summary(calls: Mapping[str, int], *, intercept: bool) -> str:
     `intercept`: whether HTTPS to the upstreams was read.
     """
     tunnels = calls.get("tunnels", 0)
-    why = "no upstream names the host" if intercept else "--intercept reads https to hosts that an upstream names"
+    why = "--intercept reads https to hosts that an upstream names"
+    if intercept:
+        why = "no upstream names the host, or one with a `connect` of its own"
     unread = f"{tunnels} tunnel{'s' if tunnels != 1 else ''}, in which nothing is retried: {why}"
     if not calls.get("calls"):
         past = "no calls came; those to localhost and the rest of NO_PROXY go past it, those to $REDRIVE_URL do not"

@@ -135,8 +135,9 @@ class LiveBoard:
                 (row.name, _upstream(row, marked.get(row.name), self._provisions.get(row.name, _NOTHING), buckets))
                 for row in live
             )
-            await self._take(version, self._rows, rows)
-            await self._take(version, self._buckets, ((each["bucket"], each) for each in lowest))
+            await self._take(version, self._rows, rows, in_order=True)
+            found = ((each["bucket"], each) for each in lowest)
+            await self._take(version, self._buckets, found, in_order=False)
             self._version = version  # last: a row that a reader is sent before this is sent again
             self.wait = max(_LOOK, (self._clock() - began) / _SHARE)
 
@@ -192,12 +193,16 @@ class LiveBoard:
             await rest(closing, reader.wait)
         return response
 
-    async def _take(self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    async def _take(
+        self, version: int, known: dict[str, _Row], found: Iterable[tuple[str, dict[str, Any]]], *, in_order: bool
+    ) -> None:
+        """Make `known`, the rows as they were last made, the ones that were `found`. `in_order`: readers list them, and
+        can't see a change of their order; they look buckets up by name, whose order changes as scopes come and go.
+        """
         hidden = self._view.hidden()
         names = await in_turns(_update_row(version, known, name, seen, hidden) for name, seen in found)
-        if names != list(
-            known
-        ):  # rows are gone, or a reload has changed their order, which readers can't see otherwise
+        is_moved = in_order and names != list(known)
+        if is_moved or len(names) < len(known):
             kept = {name: known[name] for name in names}
             known.clear()
             known.update(kept)

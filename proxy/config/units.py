@@ -215,7 +215,7 @@ def size(value: Any) -> int:
 def _near_size(number: str, unit: str) -> str:
     """The size that is meant by another spelling of its unit."""
     if unit[:1].lower() == "t":
-        return f"{float(number) * 1024:g}GiB"
+        return f"{float(number) * 1024:.12g}GiB"
     right = {"k": "KiB", "m": "MiB", "g": "GiB"}.get(unit[:1].lower(), "B")
     return f"{number}{right}"
 

@@ -225,8 +225,9 @@ def _hint_of(folder: str) -> str:
         return ""
     if not found:
         return ""
-    name = "redrive.yaml" if "redrive.yaml" in found else found[0] if len(found) == 1 else "*.yaml"
-    return f" (did you mean {pathlib.Path(folder, name)}?)"
+    if len(found) > 1 and "redrive.yaml" not in found:
+        return f" (did you mean one of {pathlib.Path(folder, '*.yaml')}?)"
+    return f" (did you mean {pathlib.Path(folder, found[0] if len(found) == 1 else 'redrive.yaml')}?)"
 
 
 def read_start(file: str) -> bytes:

@@ -32,6 +32,10 @@ _OF_FAULTS = (
         "if you trust the upstream, name the CA that signed its certificate: verify: FILE",
     ),
     ("handshake failed: wrong version number", "the upstream speaks no TLS at this port: correct url, or its scheme"),
+    (
+        "files of verify or client_cert can't be used",
+        "correct the files that verify and client_cert name: redrive check says what is wrong with them",
+    ),
     ("the name could not be resolved", "correct the host in url, or the name service of this machine"),
 )
 

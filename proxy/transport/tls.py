@@ -250,6 +250,9 @@ def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, proto
     context.hostname_checks_common_name = False
     # Python sets this by default; without it, an end that TLS did not announce is distinguished from one that it did.
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    # First, since each attempt loads files again that can't be used, and the system's roots take 18 ms of the loop.
+    if client_cert is not None:
+        context.load_cert_chain(*client_cert, password=_no_password)
     if verify is False:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -257,8 +260,6 @@ def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, proto
         context.load_default_certs()
     else:
         context.load_verify_locations(cafile=verify)
-    if client_cert is not None:
-        context.load_cert_chain(*client_cert, password=_no_password)
     return context
 
 

@@ -140,6 +140,25 @@ async def test_rows_that_a_reload_puts_elsewhere_are_sent_again_in_their_new_ord
     assert [row["name"] for row in message["upstreams"]] == ["last"]
 
 
+async def test_an_order_of_buckets_that_no_reader_sees_is_not_told() -> None:
+    """It changes as the oldest scopes of policies are forgotten, and all rows would be sent each time."""
+    source = BoardSource()
+    source.levels.append({"bucket": "b/x", "kind": "quota", "level": 5.0, "capacity": 10})
+    board = source.board()
+    await board.look()
+    _, version = changes_since(board, 0)
+    source.levels.reverse()
+    source.now += 1
+    await board.look()
+    message, version = changes_since(board, version)
+    assert (message["full"], message["buckets"]) == (False, [])
+    del source.levels[0]
+    source.now += 1
+    await board.look()
+    message, _ = changes_since(board, version)
+    assert (message["full"], [each["bucket"] for each in message["buckets"]]) == (True, ["a/x"])
+
+
 async def test_the_last_minute_is_what_came_since_its_mark() -> None:
     source = BoardSource()
     board = source.board()

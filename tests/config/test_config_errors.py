@@ -692,7 +692,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").touch()
     assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean {folder}/a.yaml?)"]
     (tmp_path / "b.yaml").touch()
-    assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean {folder}/*.yaml?)"]
+    assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean one of {folder}/*.yaml?)"]
     (tmp_path / "redrive.yaml").touch()
     assert [str(each) for each in load(folder, {}).problems] == [f"{said} (did you mean {folder}/redrive.yaml?)"]
 

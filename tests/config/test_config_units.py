@@ -96,6 +96,7 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (units.size, "64KB", "(did you mean 64KiB?)"),
     (units.size, "1TiB", "(did you mean 1024GiB?)"),
     (units.size, "0.5 tb", "(did you mean 512GiB?)"),
+    (units.size, "1000TB", "(did you mean 1024000GiB?)"),
     (units.size, "1mb", "(did you mean 1MiB?)"),
     (units.refill, "10", "is not a rate; write it as 100/s, 30/m or 5/h (did you mean 10/s?)"),
     (units.refill, "-1/s", "is not a rate; write it as 100/s, 30/m or 5/h"),

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key as
 from support.certificates import make
 
 from proxy.transport.faults import CertificateFileError, dialling
-from proxy.transport.tls import Contexts
+from proxy.transport.tls import Contexts, ResumingContext
 
 
 @pytest.fixture
@@ -78,3 +78,18 @@ def test_a_connection_that_needs_such_a_file_says_so_and_asks_no_terminal(
     with pytest.raises(CertificateFileError) as caught:
         Contexts().get(str(folder / verify), (str(folder / "one/server.pem"), str(folder / key)), "http/1.1")
     assert dialling(caught.value).detail == f"the files of verify or client_cert can't be used: {why}"
+
+
+def test_a_client_certificate_that_cannot_be_used_does_not_have_all_roots_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt tries the files again, and to read the system's roots would hold up all calls meanwhile."""
+    read = list[object]()
+    monkeypatch.setattr(ResumingContext, "load_default_certs", lambda self: read.append(self))
+    contexts, pair = Contexts(), (str(folder / "one/server.pem"), str(folder / "junk.pem"))
+    for _ in range(2):
+        with pytest.raises(CertificateFileError):
+            contexts.get(True, pair, "http/1.1")
+    assert not read
+    contexts.get(True, (pair[0], pair[0]), "http/1.1")
+    assert len(read) == 1

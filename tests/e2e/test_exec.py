@@ -132,6 +132,6 @@ def test_what_became_of_the_calls() -> None:
     tunnel = "1 tunnel, in which nothing is retried: --intercept reads https to hosts that an upstream names"
     assert summary(calls, intercept=False) == f"{said}; {tunnel}"
     assert summary(Counter(tunnels=1), intercept=False) == tunnel
-    named = "2 tunnels, in which nothing is retried: no upstream names the host"
+    named = "2 tunnels, in which nothing is retried: no upstream names the host, or one with a `connect` of its own"
     assert summary(Counter(tunnels=2), intercept=True) == named
     assert summary(Counter(), intercept=False).startswith("no calls came; those to localhost ")

@@ -13,7 +13,7 @@ from support.front import policy
 from proxy.observe.remedies import remedy_of
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import IdempotencyKey, Timeouts
-from proxy.transport.faults import dialling
+from proxy.transport.faults import CertificateFileError, dialling
 
 POLICY = policy("api")
 UNSAFE = "POST may have been carried out, and is not idempotent"
@@ -83,6 +83,7 @@ def test_a_remedy_names_the_setting(outcome: Outcome, why: str, said: str) -> No
         (_certificate("certificate has expired"), "needs a new certificate"),
         (_certificate("self-signed certificate"), "verify: FILE"),
         (_handshake("WRONG_VERSION_NUMBER"), "speaks no TLS"),
+        (CertificateFileError("the key is encrypted"), "redrive check"),
         (socket.gaierror(), "name service"),
     ],
 )
