@@ -322,7 +322,7 @@ class Admission:
         alone never refuse a call.
         """
         self.caller.ahead = False
-        self.scope.governor.leave(self, now)
+        self.scope.governor.forgo_ahead(self, now)
 
     def _bound(self, gate: str, now: float, *, came: bool) -> tuple[str, float, float]:
         """Return the bound on how long the governor may hold the call: of several, the one that ends first. Returned

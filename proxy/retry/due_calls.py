@@ -5,7 +5,8 @@ A call that stepped aside keeps its turn, but has no place. If no place is free 
 stepped aside return to the head of the queue, in their order. From then on only a few calls may step aside at a time,
 and this number doubles with each of them that is sent. So a queue does not go back and forth between two gates that
 hold it in turn. If none of them is sent for a while, the queue goes on all the same, since calls of other routes may
-not have to pass the gate that holds these.
+not have to pass the gate that holds these. The while is short if they wait for what answers say is left of one
+credential's limits, and the lane is for calls with any credential.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from proxy.retry.waiter import Waiter
 
 #: More calls than ever step aside at a time.
 _ANY = 1 << 30
+#: Seconds that the queue waits for calls which may wait at a gate that few others have to pass.
+_BRIEF = 0.1
 
 
 class DueCalls:
@@ -21,20 +24,21 @@ class DueCalls:
     have a place. `aside`: the calls that another gate holds. Times are seconds on the callers' clock.
     """
 
-    __slots__ = ("_at", "_most", "admitted", "aside")
+    __slots__ = ("_at", "_is_brief", "_most", "admitted", "aside")
 
     def __init__(self) -> None:
         self.admitted: dict[Waiter, None] = {}
         self.aside: dict[Waiter, None] = {}
         self._most = 1  # while so many stepped aside, the queue waits
         self._at = 0.0  # when the latest of them stepped aside, or was sent
+        self._is_brief = False  # the queue does not wait for long for the latest
 
     def block_until(self, now: float, longest: float) -> float:
-        """The time until which the queue waits for the calls in `aside`: `longest` seconds after the latest of them
-        stepped aside or was sent. Returns `now` if the queue does not wait. If that time is over, twice as many calls
-        may step aside before the queue waits again.
+        """The time until which the queue waits for the calls in `aside`: `longest` seconds, or a brief time,
+        after the latest of them stepped aside or was sent. Returns `now` if the queue does not wait. If that time is
+        over, twice as many calls may step aside before the queue waits again.
         """
-        until = self._at + longest
+        until = self._at + (_BRIEF if self._is_brief else longest)
         if len(self.aside) < self._most:
             return now
         if now >= until:
@@ -42,11 +46,12 @@ class DueCalls:
             return now
         return until
 
-    def step_aside(self, waiter: Waiter, now: float) -> None:
+    def step_aside(self, waiter: Waiter, now: float, *, is_brief: bool) -> None:
         """Note that another gate holds this call, which had a place. If it had stepped aside before, its turn remains
-        the same.
+        the same. `is_brief`: the queue waits only briefly for it.
         """
         del self.admitted[waiter]
+        self._is_brief = is_brief
         if waiter not in self.aside:
             self.aside[waiter] = None
             self._at = now

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.retry.ahead import Ahead, AheadLane
-from proxy.retry.caller import Caller, Name, is_fleets
+from proxy.retry.caller import Caller, Name, is_credentials, is_fleets
 from proxy.retry.cooldown import ALL_CALLERS
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, Request
@@ -93,7 +93,7 @@ class Governor:
         line, cools = None, False
         is_out = caller.outages and _begin_with_outages(lanes, now)
         if self.ahead is not None:
-            cools = is_out or (caller.cools and any(_cools(lane, waiter, now) for _, lane in lanes))
+            cools = is_out or (caller.cools and any(_cools(lane, waiter, caller, now) for _, lane in lanes))
             line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=cools)
         if line is not None:
             at = line.ask(waiter, now)
@@ -144,7 +144,7 @@ class Governor:
         at = now if line is None else line.ask(waiter, now)
         if at > now:
             for _, lane in lanes:
-                lane.step_aside(waiter, now)
+                lane.step_aside(waiter, now, brief=not is_credentials(lane.name))
         return line, at
 
     def wait_at(self, waiter: Waiter, caller: Caller, endpoint: str, now: float) -> float:
@@ -215,6 +215,21 @@ class Governor:
         for lane in lanes:
             lane.leave(waiter, now)
         self.lanes.look(lanes, now)
+
+    def forgo_ahead(self, waiter: Waiter, now: float) -> None:
+        """Remove the waiting call from the queues of calls that wait for what is left of limits. If its turn in another
+        lane had come, it keeps that turn.
+        """
+        lanes = self._in.get(waiter, ())
+        left = [lane for lane in lanes if lane.is_ahead]
+        kept = tuple([lane for lane in lanes if not lane.is_ahead])
+        if kept:
+            self._in[waiter] = kept
+        else:
+            self._in.pop(waiter, None)
+        for lane in left:
+            lane.leave(waiter, now)
+        self.lanes.look(left, now)
 
     # -- how attempts end -------------------------------------------------------------------------------------------
 
@@ -554,17 +569,19 @@ def _give_way(lane: Lane, waiter: Waiter, why: str, now: float) -> None:
     come, and it waits for what answers say is left of limits, it keeps its turn.
     """
     if why == "ahead" and waiter in lane.due:
-        lane.step_aside(waiter, now)
+        lane.step_aside(waiter, now, brief=not is_credentials(lane.name))
     else:
         lane.leave(waiter, now)
 
 
-def _cools(lane: Lane, waiter: Waiter, now: float) -> bool:
+def _cools(lane: Lane, waiter: Waiter, caller: Caller, now: float) -> bool:
     """Whether this call waits in the lane before it waits for what answers say is left of limits: a delay is not over,
-    or calls wait in the lane, and its turn among them has not come. If some calls waited here first, and others for
-    the limits, each would wait for the other.
+    or calls wait in the lane for a reason that holds this call too, and its turn among them has not come. If some calls
+    waited here first, and others for the limits, each would wait for the other.
     """
-    return now < lane.until or (bool(lane.queue) and waiter not in lane.due)
+    if now < lane.until:
+        return True
+    return bool(lane.queue) and waiter not in lane.due and _applies(lane.holds(now), caller)
 
 
 def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:

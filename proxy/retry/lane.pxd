@@ -49,7 +49,7 @@ cdef class Lane:
     cpdef bint is_over(self, double now) except -1
     cpdef str holds(self, double now)
     cpdef bint passes(self, double now) except -1
-    cpdef step_aside(self, waiter, double now)
+    cpdef step_aside(self, waiter, double now, bint brief=*)
     cpdef bint _takes_turn(self, waiter, double now) except -1
     cpdef bint has(self, waiter) except -1
     cpdef put_first(self, waiter, double now)

@@ -330,13 +330,14 @@ class Lane:
             self.fleet.link.held(now)
         return self._next(now) if waiter is self.queue.first() else _NEVER
 
-    def step_aside(self, waiter: Waiter, now: float) -> None:
+    def step_aside(self, waiter: Waiter, now: float, brief: bool = False) -> None:
         """Take back the place that this call was given, because another gate holds the call. The call keeps its turn:
         when it asks again, it goes before those in the queue. A call that is an outage's probe keeps its place.
+        `brief`: the queue does not wait for this call for long, since others in it may not have to pass that gate.
         """
         if waiter not in self.due.admitted or waiter is self.outage.probe:
             return
-        self.due.step_aside(waiter, now)
+        self.due.step_aside(waiter, now, is_brief=brief)
         self.places.vacate(waiter)
         self.limit.pace.not_sent()
         self.release(now)

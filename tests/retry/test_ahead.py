@@ -489,3 +489,43 @@ def test_what_has_fallen_by_what_was_sent_is_believed_when_it_grows() -> None:
         heard(ahead, said(remaining), of=notes[number], at=1 + 0.1 * number, since=0.9 + 0.1 * number)
     three, four = (Call((price, 0.0, 0.0, 0.0)) for price in (3.0, 4.0))  # three of six are on their way
     assert ahead.wait(whose(), three, 1.5) == 0 < ahead.wait(whose(), four, 1.5)
+
+
+def cool_with_nothing_left(registry: Registry, policy: Policy, delay: int, **headers: str) -> Playbook:
+    """A call that a 503 asks to wait at 100.5 s. What is left of a limit, nothing, came with other answers to the same
+    key: it is whole again at 125 s.
+    """
+    first = Playbook(policy, registry=registry, headers=headers)
+    assert first >> start(at=100.0) << Launch(1)
+    for left in range(9, -1, -1):
+        book, said = Playbook(policy, registry=registry, headers=headers), f"limit=10, remaining={left}, reset=25"
+        assert book >> start(at=100.0) << Launch(1)
+        assert book >> reply(1, 200, at=100.0, headers={"ratelimit": said}) << Deliver(1, ANY)
+    delayed = reply(1, 503, at=100.5, headers={"retry-after": str(delay)})
+    assert first >> delayed << Hold(1) << WakeAt(100.5 + delay)
+    return first
+
+
+COOLED = replace(POLICY, classify=Classify(statuses={503: Class.TRANSIENT}), timeouts=Timeouts(total=None))
+
+
+def test_a_call_that_would_miss_its_deadline_by_a_limit_goes_when_its_turn_in_a_cooldown_comes() -> None:
+    """It does not wait behind those that came later, though they wait for the limit."""
+    registry = Registry()
+    first = cool_with_nothing_left(registry, COOLED, 10)
+    short = Playbook(replace(COOLED, timeouts=Timeouts(total=12.0)), registry=registry)
+    assert short >> start(at=101.0) << WakeAt(110.5)
+    later = [Playbook(COOLED, registry=registry) for _ in range(2)]
+    for book in later:
+        assert book >> start(at=102.0) << WakeAt(122.0)
+    assert first >> wake(110.5) << WakeAt(125.0)
+    assert short >> wake(110.5) << WakeAt(110.6) >> wake(110.6) << Launch(1)
+
+
+def test_calls_with_another_key_go_on_while_one_whose_turn_came_in_a_cooldown_waits_for_its_limit() -> None:
+    registry = Registry()
+    first = cool_with_nothing_left(registry, COOLED, 10, authorization="a")
+    other = Playbook(COOLED, registry=registry, headers={"authorization": "b"})
+    assert other >> start(at=101.0) << WakeAt(110.5)
+    assert first >> wake(110.5) << WakeAt(125.0)
+    assert other >> wake(110.5) << WakeAt(110.6) >> wake(110.6) << Launch(1)

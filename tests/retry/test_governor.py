@@ -367,3 +367,27 @@ def test_calls_that_a_cooldown_held_wait_for_what_is_left_in_their_order_before_
     says(3, 2.2, 2.2)  # three came back, one of them was taken
     went = [governor.ask(call, call.caller, 2.2)[0] == 2.2 for call in (newer, *older)]
     assert went[:2] == [False, True]
+
+
+def test_a_call_that_no_limit_holds_keeps_its_turn_while_others_wait_for_a_limit() -> None:
+    """If it left the calls that wait for what is left because of them, it and the next one would drive each other out
+    for ever.
+    """
+    governor = Governor()
+    governor.ahead = Ahead(governor.traffic)
+    limited = [Held() for _ in range(2)]
+    whose = "", limited[0].caller.credential()
+    governor.first.lasts = True
+    governor.first.begin_limit(2, 0.0)
+    for call in limited:
+        assert governor.ask(call, call.caller, 0.1)[1] == "limit"
+    for left in range(9, -1, -1):
+        note = SentNote(whose, governor.ahead.account(whose), ONE, 0.1)
+        governor.ahead.heard(note, [ReportedLimit("l", "attempts", left, 10, 30)], 0.1, True, 0.2)
+    calls = [Held() for _ in range(2)]
+    for call in calls:
+        call.caller.limits = False
+        assert governor.ask(call, call.caller, 1.0)[1] == "ahead"
+    note = SentNote(whose, governor.ahead.account(whose), ONE, 1.9)
+    governor.ahead.heard(note, [ReportedLimit("l", "attempts", 1, 10, 28)], 1.9, True, 2.0)
+    assert [governor.ask(call, call.caller, 2.0)[0] == 2.0 for call in calls] == [True, False]
