@@ -88,13 +88,20 @@ class AppLine:
 
     def _before_in_turns(self, waiter: Waiter) -> Sum:
         own = _who(waiter)
-        turns = next(number for number, other in enumerate(self._names[own]) if other is waiter)
-        number, passed = float(turns), 0
-        for who, calls in self._names.items():
-            if who == own:
-                passed = 1
-            else:
-                number += min(len(calls), turns + 1 - passed)
+        calls = self._names[own]
+        if waiter is next(reversed(calls)):
+            turns = len(calls) - 1
+        else:
+            turns = next(number for number, other in enumerate(calls) if other is waiter)
+        if turns == 0 and own == next(reversed(self._names)):
+            number = len(self._names) - 1.0  # each other name has one turn before this one's first
+        else:
+            number, passed = float(turns), 0
+            for who, others in self._names.items():
+                if who == own:
+                    passed = 1
+                else:
+                    number += min(len(others), turns + 1 - passed)
         return number, self.total * number / len(self.calls)
 
 
