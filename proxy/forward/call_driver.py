@@ -358,8 +358,8 @@ class CallDriver(AttemptOwner):
                 attempt.stream = None
             if attempt.stream is not None or attempt.task is not None:
                 attempt.drop()
-        if self.plan.policy.tokens is not None:
-            settle_price(call, self.flights, outcome, now)
+        if self.plan.policy.tokens is not None or self.journey is not None:
+            settle_price(call, self.flights, self.journey, outcome, now)
         given_up = False
         if outcome is not _SUCCESS:
             no_place = outcome is _OVERLOADED and so_far.found_no_place

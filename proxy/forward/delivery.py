@@ -110,11 +110,11 @@ class Delivery:
         data = attempt.take()
         self.bytes_out += len(data)
         rules, reads = policy.classify, None
-        if policy.tokens is not None or (outcome is _SUCCESS and (rules.looks_below_400 or rules.stream_ends)):
+        if answers.tokens is not None or (outcome is _SUCCESS and (rules.looks_below_400 or rules.stream_ends)):
             reply, watch = Reply(head.status, head), None
             if outcome is _SUCCESS:
                 watch = watch_for_errors(rules, reply, call.stream_ends(reply) if rules.stream_ends else ())
-            reads = attempt.watch = read_usage(policy, reply, watch)
+            reads = attempt.watch = read_usage(answers, reply, watch)
             if reads is not None and data:
                 self.read_along(attempt, data, policy)
         ended = attempt.ended and not (reads is not None and reads.unfinished)

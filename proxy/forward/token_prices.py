@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.forward.attempt import Attempt
+from proxy.forward.fallback import Journey
 from proxy.forward.request_plan import Plan
 from proxy.forward.upload import Upload
 from proxy.retry.actions import Actions
@@ -68,14 +69,18 @@ def read_usage(policy: Policy, reply: Reply, watch: StreamWatch | None) -> Strea
     return watch if policy.tokens is None else UsageReader(policy.tokens, reply, watch)
 
 
-def settle_price(call: Call, flights: Mapping[int, Attempt], outcome: Outcome, now: float) -> None:
+def settle_price(
+    call: Call, flights: Mapping[int, Attempt], journey: Journey | None, outcome: Outcome, now: float
+) -> None:
     """Correct the price that was paid for the attempt whose answer went to the app, from the estimate to the tokens
-    that the answer says it cost. `flights`: the call's attempts by number; `outcome`: how the call ended.
+    that the answer says it cost. `flights`: the call's attempts by number; `journey`: the call's course over several
+    upstreams, None for a call that can't fall back; `outcome`: how the call ended.
     """
-    for attempt in flights.values():
+    for number, attempt in flights.items():
         reader = attempt.watch
         if isinstance(reader, UsageReader):
-            call.used(reader.ended(whole=outcome is Outcome.SUCCESS or _is_whole_error(attempt, outcome)), now)
+            usage = reader.ended(whole=outcome is Outcome.SUCCESS or _is_whole_error(attempt, outcome))
+            call.used(usage, now, None if journey is None else journey.policy_of(number))
 
 
 def _is_whole_error(attempt: Attempt, outcome: Outcome) -> bool:

@@ -165,15 +165,15 @@ class Call:
         """
         self.so_far.next_attempt.estimate = estimate
 
-    def used(self, usage: TokenUsage, now: float) -> None:
+    def used(self, usage: TokenUsage, now: float, policy: Policy | None = None) -> None:
         """Settle the price of the attempt whose answer went to the app. `usage`: how many of a language model's tokens
-        it really cost.
+        it really cost; `policy`: that of the upstream that answered, if a call that falls back has left it.
         """
         call = self.so_far
         flight, failure = call.delivered, call.failure
         payment = flight.payment if flight is not None else failure.payment if failure is not None else None
         if payment is not None:
-            settle_delivered(call.next_attempt, payment, usage, now)
+            settle_delivered(call.next_attempt, policy or call.policy, payment, usage, now)
 
     # -- events -----------------------------------------------------------------------------------------------------
 

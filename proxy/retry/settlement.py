@@ -19,6 +19,7 @@ from __future__ import annotations
 from proxy.retry.facts import Failure, Progress
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.payment import Payment
+from proxy.retry.policy import Policy
 from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 
@@ -44,16 +45,18 @@ def settle_failed(payment: Payment, failure: Failure, now: float) -> None:
         payment.settle(_NOTHING, False, now)
 
 
-def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
+def settle_delivered(
+    next_attempt: NextAttempt, policy: Policy, payment: Payment, usage: TokenUsage, now: float
+) -> None:
     """Settle the price of the attempt whose answer went to the app. `usage`: how many tokens the answer really cost;
-    the number of output tokens is also noted for later estimates. `next_attempt`: has the policy and the state that
-    calls share.
+    the number of output tokens is also noted for later estimates. `next_attempt`: has the state that calls share;
+    `policy`: that of the upstream that answered, which with an error may be one that the call has left.
     """
-    estimate, rules, sizes = payment.estimate, next_attempt.policy.tokens, next_attempt.scope.token_sizes
+    estimate, rules, sizes = payment.estimate, policy.tokens, next_attempt.scope.token_sizes
     if estimate is None or rules is None:
         return
     if payment.refunded is not None:
-        _settle_error(next_attempt, payment, usage, now)
+        _settle_error(next_attempt, policy, payment, usage, now)
         return
     prompt, output = estimate.prompt, estimate.output
     if usage.prompt is not None:
@@ -69,10 +72,10 @@ def settle_delivered(next_attempt: NextAttempt, payment: Payment, usage: TokenUs
     elif usage.text is not None:
         output = min(usage.text / rules.bytes, output)
     payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), True, now)
-    next_attempt.env.tokens_used(next_attempt.policy, prompt, output, estimate.price)
+    next_attempt.env.tokens_used(policy, prompt, output, estimate.price)
 
 
-def _settle_error(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage, now: float) -> None:
+def _settle_error(next_attempt: NextAttempt, policy: Policy, payment: Payment, usage: TokenUsage, now: float) -> None:
     """Settle the price of an attempt that failed, and whose answer went to the app."""
     estimate, refunded = payment.estimate, payment.refunded
     assert estimate is not None and refunded is not None
@@ -82,4 +85,4 @@ def _settle_error(next_attempt: NextAttempt, payment: Payment, usage: TokenUsage
     prompt = estimate.prompt if usage.prompt is None else usage.prompt
     output = 0.0 if usage.output is None else usage.output
     payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), False, now)
-    next_attempt.env.tokens_used(next_attempt.policy, prompt, output, estimate.price + refunded.price)
+    next_attempt.env.tokens_used(policy, prompt, output, estimate.price + refunded.price)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.front import App, CutError, Front, request, to
-from support.scripted import Upstream, answer, then_close
+from support.front import AT_ONCE, App, CutError, Front, request, to
+from support.scripted import Turn, Upstream, answer, then_close
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
 from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
 from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class
+from proxy.retry.policy import Concurrency, Fallback, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 (OPENAI,) = dialects(["openai"], [Mark("", 0, 0)], (), Problems())
@@ -120,6 +123,38 @@ async def test_an_error_that_says_what_it_cost_is_settled_by_that() -> None:
         assert (await app.ask("POST", "/llm/x", body=asks(500))).status == 400
         await front.observed.until(2)
         assert level(front) == 1000 - 37 - 750
+
+
+@pytest.mark.parametrize("counts", [False, True])
+async def test_an_error_is_settled_at_its_own_upstream_though_the_call_went_on_to_another(counts: bool) -> None:
+    """The other upstream has no place before the deadline, so that the app gets the first one's answer. `counts`: the
+    other one's policy counts tokens, too.
+    """
+
+    async def hangs(turn: Turn) -> None:
+        await asyncio.Event().wait()
+
+    error = answer(500, says(30, 7), DATE, "Content-Type: application/json")
+    classify = Classify(statuses={500: Class.TRANSIENT}, dialects=(OPENAI,))
+    mine = {**PAID, "classify": classify, "fallback": (Fallback("other"),), "timeouts": Timeouts(total=0.3)}
+    theirs: dict[str, Any] = {"tokens": RULES} if counts else {}
+    async with Upstream(error) as one, Upstream(hangs) as two:
+        first = to("llm", one.url, **mine, strategy=replace(AT_ONCE, max_attempts=1))
+        async with (
+            Front(first, to("other", two.url, concurrency=Concurrency(1, queue=1), **theirs)) as front,
+            front.app() as app,
+            front.app() as other,
+        ):
+            settled = list[tuple[str, float, float]]()
+            front.path.env.tokens_used = lambda policy, prompt, output, _: settled.append(
+                (policy.upstream, prompt, output)
+            )
+            other.send(request("GET", "/other/x", host="127.0.0.1"))
+            await two.until(1)
+            assert (await app.ask("GET", "/llm/x")).status == 500
+            (call,) = await front.observed.until(1)
+            assert [(each.to, each.skipped) for each in call["fallbacks"]] == [("other", "")]
+            assert (level(front), settled) == (1000 - 37, [("llm", 30, 7)])
 
 
 async def test_an_error_that_breaks_off_gives_nothing_back() -> None:
