@@ -16,7 +16,7 @@ from proxy.config.units import is_flag, is_off
 from proxy.config.yaml_tree import Map, Seq, is_file, mark_at
 from proxy.extras import is_installed, remedy
 from proxy.retry.policy import Policy
-from proxy.retry.routing import HostPattern, Upstream, shadows
+from proxy.retry.routing import HostPattern, Target, Upstream, shadows
 
 #: Characters that are usual in regular expressions and rare in paths.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")
@@ -59,7 +59,7 @@ class UpstreamAdvice:
 
     def on_all(self) -> _Placed:
         """All advice about the upstreams together, such as about a host that two of them claim."""
-        for advice in (self._hosts, self._taken_hosts, self._services, self._redis, self._reads):
+        for advice in (self._hosts, self._taken_hosts, self._services, self._redis, self._reads, self._default_files):
             yield from advice()
 
     def _routes(self, upstream: Upstream) -> _Placed:
@@ -148,15 +148,32 @@ class UpstreamAdvice:
                 yield tree.keys_at[key], (*path, key), "has no effect: no url of it is https"
 
     def _certificates(self, upstream: Upstream) -> _Placed:
-        """Warn of certificate files that TLS can't use, so that no connection to the upstream can be made."""
+        """Warn of certificate files that TLS can't use, so that no connection to the upstream can be made, or none for
+        the calls of a route.
+        """
         target, (tree, path) = upstream.target, self._written(upstream)
         if not any(end.scheme == "https" for end in target.endpoints):
             return
-        roots = target.verify if isinstance(target.verify, str) else ""
-        for key, files in (("verify", (roots,) if roots else ()), ("client_cert", target.client_cert or ())):
+        own = _files_of(target)
+        for key, files in own:
             if fault := self._fault_of(files):
                 mark = tree.values_at.get(key) or self._tree["upstreams"].keys_at[upstream.name]
                 yield mark, (*path, key), f"{fault}; no connection can be made with it"
+        for route in upstream.routes:
+            if route.policy in self._routes_at and route.policy.target is not None:
+                at, where = self._routes_at[route.policy]
+                for key, files in _files_of(route.policy.target):
+                    if (key, files) not in own and (fault := self._fault_of(files)):
+                        yield at, (*where, key), f"{fault}; no connection can be made with it"
+
+    def _default_files(self) -> _Placed:
+        """Warn of certificate files in `defaults` that TLS can't use, unless that was said of an upstream: calls to
+        hosts that no upstream names use them, too.
+        """
+        defaults, target = self._tree.sub("defaults"), self._settings.router.fallback.target
+        for key, files in _files_of(target):
+            if key in defaults and files not in self._file_faults and (fault := self._fault_of(files)):
+                yield defaults.values_at[key], ("defaults", key), f"{fault}; no connection can be made with it"
 
     def _grpc(self, upstream: Upstream) -> _Placed:
         """Warn of an upstream of gRPC services that no gRPC call can reach, or for which no gRPC status is retried."""
@@ -298,3 +315,9 @@ class UpstreamAdvice:
             return [(tree.values_at["hosts"], path, host) for host in upstream.hosts] if written is not None else []
         marked = zip(written.marks, upstream.hosts, strict=True)
         return [(mark, (*path, number), host) for number, (mark, host) in enumerate(marked)]
+
+
+def _files_of(target: Target) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the keys of a target that name certificate files, each with the files; no files if TLS reads none."""
+    roots = (target.verify,) if isinstance(target.verify, str) else ()
+    return ("verify", roots), ("client_cert", target.client_cert or ())

@@ -58,6 +58,22 @@ def test_a_file_that_tls_cannot_use_is_told_once_with_its_place(folder: Path, se
         assert said[0].endswith(f"upstreams.a.{fault}; no connection can be made with it")
 
 
+def test_a_file_of_a_route_is_told_with_the_route(folder: Path) -> None:
+    routes = "[{match: {path: /a}, verify: junk.pem}, {match: {path: /b}, verify: one/ca.pem}, {match: {path: /c}}]"
+    result = loaded(folder, f"upstreams:\n  a: {{url: 'https://a.test', verify: two/ca.pem, routes: {routes}}}\n")
+    (said,) = lines(folder, result, "warning")
+    assert said.startswith("redrive.yaml:2:")
+    assert "upstreams.a.routes[0].verify: warning: junk.pem has no certificate in PEM; no connection " in said
+
+
+@pytest.mark.parametrize(("url", "where"), [("https", "upstreams.a"), ("http", "defaults")])
+def test_a_file_of_the_defaults_is_told_once(folder: Path, url: str, where: str) -> None:
+    """Calls to hosts that no upstream names use it, too."""
+    result = loaded(folder, f"defaults: {{verify: junk.pem}}\nupstreams: {{a: {{url: '{url}://a.test'}}}}\n")
+    (said,) = lines(folder, result, "warning")
+    assert f"{where}.verify: warning: junk.pem has no certificate in PEM; no connection " in said
+
+
 def test_a_local_ca_that_cannot_be_used_is_told(folder: Path) -> None:
     ca = "ca: {cert: junk.pem, key: one/server.pem}\n"
     result = loaded(folder, f"{ca}upstreams: {{a: {{url: 'https://a.test', connect: intercept}}}}\n")
