@@ -14,6 +14,10 @@ an upstream that lacks capacity. If a clearly larger share is served than before
 calls. Otherwise all calls are held again, and the next test is made after twice the time. Where holding serves far
 fewer calls than could be served, no such group is sent first: an upstream without a queue would refuse it, although
 more is served without holding (`proxy.retry.unheld`).
+
+Before either test, calls are sent at reserved times (`proxy.retry.reserving`) where other clients of an upstream
+without a queue seem to be the reason for refusals. A delay then holds only its own call, too. If reserved times turn
+out to be of no use, chance is tested.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import math
 from proxy.retry.chances import tail
 from proxy.retry.held_counts import HeldCounts
 from proxy.retry.refused_attempts import RefusedAttempts
+from proxy.retry.reserving import Reserving
 from proxy.retry.unheld import Unheld
 
 _NEVER = float("inf")
@@ -57,6 +62,8 @@ _MORE = 0.1
 _PACE, _PACE_KNOWN = 1.25, 2.0
 #: Seconds after a test within which the calls that it left waiting are sent faster.
 _JUST = 5.0
+#: The least pace of an upstream that calls are sent to at reserved times (attempts a second).
+_LEAST = 1.0
 #: The probability, by the share of refusals in the test, of as few as before, above which these are called as many.
 _PROBABLE = 0.02
 #: Seconds for which it is remembered that holding does not pay, after the last refusal.
@@ -120,18 +127,19 @@ class DelaysByChance:
     `at_once`: how many calls may be sent at once when the delay is over, in addition to those that the limit allows.
     `was_tested`: the attempt that was refused last was one of those, so its refusal says nothing about the pace and the
     number of calls that the limit allows. `share`: the share of attempts that were refused in the latest test, from 0
-    to 1.
+    to 1. `reserving`: the decision whether calls are sent at reserved times.
     """
 
     __slots__ = (
         "_again", "_batch", "_begun", "_counts", "_delay", "_first_refused", "_known_until", "_next_at",
-        "_no_queue_until", "_opens_at", "_sends_until", "_serves", "_soon", "_tested", "_unheld", "at_once",
-        "share", "was_tested",
+        "_no_queue_until", "_opens_at", "_sends_until", "_serves", "_soon", "_tested", "_unheld",
+        "at_once", "reserving", "share", "was_tested",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._counts = HeldCounts()
         self._unheld = Unheld()
+        self.reserving = Reserving()
         self._delay = 0.0  # the longest delay named lately
         self.at_once = 0
         self._batch: Batch | None = None
@@ -160,13 +168,13 @@ class DelaysByChance:
         """Whether a delay now holds only the call that was refused, and no other call: this is known to serve more
         calls, or is being tested.
         """
-        return self._begun < _NEVER or now < self._known_until or self._unheld.is_on(now)
+        return self._begun < _NEVER or now < self._known_until or self._unheld.is_on(now) or self.reserving.is_on(now)
 
     def paces(self, now: float) -> bool:
         """Whether a delay now holds only the call that was refused, while all calls are sent at the `pace` (attempts a
         second).
         """
-        return self._unheld.paces(now)
+        return self._unheld.paces(now) or self.reserving.paces(now)
 
     # -- while delays hold calls --------------------------------------------------------------------------------------
 
@@ -175,8 +183,11 @@ class DelaysByChance:
         if self._begun == _NEVER:
             self._counts.call_came(now)
 
-    def served(self, attempt: object, now: float) -> bool:
-        """Note that an attempt was served. Returns whether a test is to begin at once."""
+    def served(self, attempt: object, now: float, ratio: float = 0.0) -> bool:
+        """Note that an attempt was served. `ratio`: the time that the answer took, as a multiple of the usual time, 0
+        if that is not known. Returns whether a test is to begin at once.
+        """
+        self.reserving.served(attempt, ratio)
         if self._begun < _NEVER or (self._unheld.is_on(now) and not self._unheld.paces(now)):
             return False  # calls are not counted either
         self._counts.fade(now)
@@ -195,6 +206,7 @@ class DelaysByChance:
         """Note that an attempt was refused by an answer that names a delay, while delays hold calls."""
         self._counts.fade(now)
         self._counts.refused += 1
+        self.reserving.refused_held(attempt)
         batch = self._batch
         self.was_tested = batch is not None and batch.ended(attempt, refused=True)
         if batch is not None and self.was_tested:
@@ -214,9 +226,10 @@ class DelaysByChance:
             self._next_at = self._no_queue_until = now + _LATER
             self.was_tested = False  # the pace was too fast
 
-    def cooldown(self, delay: float, since: float, now: float) -> None:
+    def cooldown(self, delay: float, since: float, now: float, may_reserve: bool = False) -> None:
         """Note that a delay of `delay` seconds begins, and was not the first. `since`: the time since which the first
-        waiting call waits. When the delay is over, some calls may be sent at once, or a test may begin.
+        waiting call waits. `may_reserve`: calls may be sent at reserved times, if others are the reason for refusals.
+        When the delay is over, some calls may be sent at once, or a test may begin.
         """
         self._counts.fade(now)
         self._delay = max(self._delay, delay)
@@ -227,7 +240,9 @@ class DelaysByChance:
         counts, unheld, until = self._counts, self._unheld, now + delay
         gives, chance = counts.gives, counts.chance
         unheld.holds_again()
-        if counts.served < 1.0 or gives + _WORTH >= chance:
+        if self.reserving.begins_at(until, may_reserve and counts.served >= 1.0, counts.rate) or counts.served < 1.0:
+            return
+        if gives + _WORTH >= chance:
             return
         long, fewer = _LONG, _FEWER
         if delay <= _SHORT:
@@ -248,8 +263,9 @@ class DelaysByChance:
         self._batch = Batch(at_once, now)
         return at_once
 
-    def sent(self, attempt: object, waiting: int, now: float) -> None:
-        """Note that an attempt is sent. `waiting`: how many calls wait at the moment."""
+    def sent(self, waiter: object, attempt: object, waiting: int, now: float) -> None:
+        """Note that the attempt of the waiting call `waiter` is sent. `waiting`: how many calls wait at the moment."""
+        self.reserving.sent(waiter, attempt, now)
         self._unheld.sent(self._counts, waiting, now)
         if self._batch is not None:
             self._batch.sent(attempt, now)
@@ -260,7 +276,7 @@ class DelaysByChance:
         """Begin a test if it is due. Returns whether the held calls are to be sent at the `pace`: a test begins, or one
         has just shown that holding does not pay.
         """
-        if self._unheld.opens(self._counts, now):
+        if self.reserving.opens(self._counts.gives, now) or self._unheld.opens(self._counts, now):
             return True
         if now < self._sends_until:
             self._sends_until = -_NEVER
@@ -277,16 +293,25 @@ class DelaysByChance:
         """The attempts to make in a second while a test is under way, or after a test which has shown that holding does
         not pay.
         """
+        if self.reserving.is_open:
+            return max(_LEAST, self._counts.rate)
         if self._unheld.pace is not None:
             return self._unheld.pace.rate
         return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
 
-    def refused(self, ended: int, flying: int, now: float) -> None:
+    def refused(self, attempt: object, ended: int, flying: int, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
         `ended`: how many attempts have ended so far. `flying`: how many are under way.
         """
+        counts = self._counts
+        if self.reserving.is_on(now):
+            counts.fade(now)
+            counts.refused += 1
+            if self.reserving.refused(attempt, now) and not self._unheld.is_on(now):
+                self._unheld.open(self.reserving.gives, counts, now)
+            return
         if self._unheld.is_on(now):
-            self._unheld.refused(self._counts, ended, flying, now)
+            self._unheld.refused(counts, ended, flying, now)
             return
         tested = self._tested
         if tested.add(ended, flying):

@@ -115,6 +115,12 @@ class Evidence:
         self.found = loads.latest
         return True
 
+    def reserved_pace(self, now: float) -> float:
+        """The pace (attempts a second) at which calls are sent at reserved times; 0 if they are not."""
+        if self.by_chance is None or not self.by_chance.reserving.is_on(now):
+            return 0.0
+        return max(self.traffic.rate, self.by_chance.pace)
+
     @property
     def latest_share(self) -> float:
         """The share (0 to 1) of refused attempts among the latest, counted from the attempt after the first of the

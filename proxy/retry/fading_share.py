@@ -8,20 +8,20 @@ _KEPT = 0.8
 
 class FadingShare:
     """The share of attempts that were refused. `count`: the number of attempts that the share is based on; older
-    attempts count only in part.
+    attempts count only in part. `refused`: how many of these were refused.
     """
 
-    __slots__ = ("_refused", "count")
+    __slots__ = ("count", "refused")
 
     def __init__(self) -> None:
-        self.count = self._refused = 0.0
+        self.count = self.refused = 0.0
 
     def add(self, count: int, refused: int) -> None:
         """Add a group of `count` attempts, of which `refused` were refused."""
         self.count = _KEPT * self.count + count
-        self._refused = _KEPT * self._refused + refused
+        self.refused = _KEPT * self.refused + refused
 
     @property
     def share(self) -> float:
         """The share of the attempts that was refused (0 to 1)."""
-        return self._refused / max(1.0, self.count)
+        return self.refused / max(1.0, self.count)

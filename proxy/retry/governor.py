@@ -410,12 +410,17 @@ class Governor:
                 cooling.limit.delay_holds(attempt, now)
                 cooling.asked_to_wait(sent, now, quick=is_quick)
                 return
-            is_counted = cooling.limit.delay_holds_none(*self.lanes.attempts_of(cooling), now)
+            is_counted = cooling.limit.delay_holds_none(attempt, *self.lanes.attempts_of(cooling), now)
             if cooling.limit.is_draining:
                 cooling.lasts = True
                 self.lanes.look((cooling,), now)
             if not is_counted:
                 return
+        elif limit.evidence.reserved_pace(now):
+            lane.lasts = True
+            limit.delay_holds_none(attempt, *self.lanes.attempts_of(lane), now)
+            self.lanes.look((lane,), now)
+            return
         lane.lasts = True
         if is_limited:
             lane.refused(sent, now, flying, quick=is_quick, silent=not ending.quick)

@@ -119,7 +119,7 @@ class Lane:
         if now > self.until + self.place_seconds:
             self._well = now
         if self.fleet.share == _NEVER and not is_first:  # machines that share their places make no test
-            limit.cooldown(delay, next(iter(self.queue.calls.values()), now), now)
+            limit.cooldown(delay, next(iter(self.queue.calls.values()), now), now, may_reserve=_may_reserve(self))
         if is_first or is_own:
             limit.return_slowly(now)
             self.places.forget()
@@ -378,7 +378,7 @@ class Lane:
             return False
         self.limit.sent()
         if self.limit.evidence.by_chance is not None:
-            self.limit.evidence.by_chance.sent(attempt, len(self.queue), now)
+            self.limit.evidence.by_chance.sent(waiter, attempt, len(self.queue), now)
         return True
 
     def landed(
@@ -395,7 +395,7 @@ class Lane:
         self.usual_time = usual
         self.free_place(attempt, sent, now)
         by_chance = self.limit.evidence.by_chance
-        if well and by_chance is not None and by_chance.served(attempt, now):
+        if well and by_chance is not None and by_chance.served(attempt, now, ratio):
             self._well = self.until = now
             self.release(now)
         if well and sent >= self.begun:
@@ -433,6 +433,8 @@ class Lane:
         self.queue.leave(waiter)
         self.due.leave(waiter)
         self.places.vacate(waiter)
+        if self.limit.evidence.by_chance is not None:
+            self.limit.evidence.by_chance.reserving.times.left(waiter)
         self.release(now)
 
     def wait_of(self, waiter: Waiter, now: float, hold: float = _NEVER) -> float:
@@ -499,11 +501,14 @@ class Lane:
     def _release(self, now: float, asking: Waiter | None) -> None:
         if self.due.block_until(now, self.place_seconds) > now:
             return
-        free, limit = self.free(now), self.limit
+        free, limit, times = self.free(now), self.limit, None
         order = self.queue.order if self.fleet.link is None else None
         by_chance = limit.evidence.by_chance
         if limit.is_draining and by_chance is not None and by_chance.paces(now):
             limit.pace.slow_down(by_chance.pace)
+            if by_chance.reserving.is_on(now):
+                times = by_chance.reserving.times
+                limit.pace.next_at = times.plan(now, len(self.queue), by_chance.pace)
         at_once = 0 if by_chance is None or not by_chance.at_once else by_chance.take_at_once(len(self.queue), now)
         while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
             first = self.queue.first() if order is None else order.first(self.queue.calls, now)
@@ -512,6 +517,9 @@ class Lane:
             free, at_once = free - 1, at_once - 1
             self._admit(first, now, asking)
             limit.pace.sent(now, len(self.queue))
+            if times is not None:
+                times.take(first, now)
+                limit.pace.next_at = times.plan(now, len(self.queue), limit.pace.rate)
 
     def _probe(self, now: float, asking: Waiter | None) -> None:
         """Send the first call in the queue as a probe, if one is due. `asking`: the call that is just asking, whose
@@ -586,6 +594,11 @@ def _has_place_now(lane: Lane, now: float) -> bool:
     """
     is_due = now >= lane.until and now >= lane.limit.pace.next_at
     return is_due and not lane.outage.is_on and lane.free(now) >= 1
+
+
+def _may_reserve(lane: Lane) -> bool:
+    """Whether the calls of this lane may be sent at reserved times: no other process or machine has calls in it."""
+    return not lane.is_shared and lane.fleet.link is None
 
 
 def retime_all(calls: Iterable[Waiter], now: float) -> None:

@@ -195,12 +195,15 @@ class Limit:
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
-    def cooldown(self, delay: float, since: float, now: float) -> None:
+    def cooldown(self, delay: float, since: float, now: float, may_reserve: bool = False) -> None:
         """Note that the upstream has named a delay (seconds) again, while calls wait. It may then be tested whether it
         pays to hold calls for such delays. `since`: the time since which the first of the waiting calls waits.
+        `may_reserve`: calls may be sent at reserved times.
         """
-        if self.evidence.by_chance is not None:
-            self.evidence.by_chance.cooldown(delay, since, now)
+        by_chance, throughput = self.evidence.by_chance, self.evidence.throughput
+        if by_chance is not None:
+            counts = throughput is not None and throughput.counts(now)
+            by_chance.cooldown(delay, since, now, may_reserve=may_reserve and not counts)
 
     def delays_by_chance(self, now: float) -> bool:
         """Whether a delay holds only the call that was refused, because the upstream names delays by chance, or because
@@ -215,7 +218,7 @@ class Limit:
             self.evidence.by_chance = DelaysByChance()
         self.evidence.by_chance.refused_held(attempt, now)
 
-    def delay_holds_none(self, ended: int, flying: int, now: float) -> bool:
+    def delay_holds_none(self, attempt: object, ended: int, flying: int, now: float) -> bool:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
         Returns whether the refusal counts for the limit. `ended`: how many attempts have ended so far. `flying`: how
         many are under way.
@@ -223,7 +226,7 @@ class Limit:
         by_chance = self.evidence.by_chance
         assert by_chance is not None
         was_known = by_chance.is_known(now)
-        by_chance.refused(ended, flying, now)
+        by_chance.refused(attempt, ended, flying, now)
         if by_chance.is_known(now) and not was_known:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         if by_chance.paces(now) and not self.is_on:

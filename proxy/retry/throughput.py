@@ -49,6 +49,10 @@ class Throughput:
         self._closest = min(self._closest, abs(sent - self._sent))
         self._sent = sent
 
+    def counts(self, now: float) -> bool:
+        """Whether the upstream is known to count requests over time: it has served two that were sent at once."""
+        return now < self._counts_until
+
     def bound(self, pace: float, served: int, now: float) -> float:
         """Note that an attempt was refused at the pace `pace` (attempts a second). `served`: how many were served since
         the refusal before. Returns the pace, or what the upstream can serve a second if that is clearly less.

@@ -85,12 +85,18 @@ class Unheld:
         if now < self._opens_at:
             return False
         counts.fade(now)
-        self._opens_at, self._gives = _NEVER, counts.gives
+        self.open(counts.gives, counts, now)
+        return True
+
+    def open(self, gives: float, counts: HeldCounts, now: float) -> None:
+        """Begin the test. `gives`: the share of the calls that was served before. `counts`: the calls and attempts of
+        the latest seconds.
+        """
+        self._opens_at, self._gives = _NEVER, gives
         counts.refused = 0.0
         self.pace = RefusalPace(counts.rate, now)
         self._begun, self._paced_until = now, now + _PACED
         self._tested.begin()
-        return True
 
     def sent(self, counts: HeldCounts, waiting: int, now: float) -> None:
         """Note that an attempt is sent. `counts`: the calls and attempts of the latest seconds. `waiting`: how many

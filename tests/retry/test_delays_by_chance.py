@@ -32,7 +32,7 @@ def end(test: DelaysByChance, served: str, waiting: int = 20, now: float = 10.0)
     """
     attempts = [object() for _ in range(test.take_at_once(waiting, now))]
     for each in attempts:
-        test.sent(each, 0, now)
+        test.sent(each, each, 0, now)
     assert test.take_at_once(waiting, now) == 0
     found = []
     for each, how in zip(attempts, served, strict=True):
@@ -63,7 +63,7 @@ def play(test: DelaysByChance, refused: Sequence[bool], every: float = 0.1, now:
         traffic.flying -= 1
         traffic.ended += 1
         if is_refused and test.holds_none(now):
-            test.refused(traffic.ended, traffic.flying, now)
+            test.refused(object(), traffic.ended, traffic.flying, now)
     return now
 
 
@@ -120,7 +120,7 @@ def test_an_upstream_that_refuses_all_but_one_of_them_is_asked_again_after_minut
     test = held()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
     for each in attempts:
-        test.sent(each, 0, 10.0)
+        test.sent(each, each, 0, 10.0)
     for each in attempts[1:]:
         test.refused_held(each, 10.1)
     assert test.was_tested
@@ -139,7 +139,7 @@ def test_calls_of_which_some_have_no_end_are_not_waited_for_without_end() -> Non
     test = held()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
     for each in attempts:
-        test.sent(each, 0, 10.0)
+        test.sent(each, each, 0, 10.0)
     for each in attempts[:4]:
         test.served(each, 10.1)  # the others were cancelled, or reset
     for now, at_once in ((39.0, 0), (41.0, 8)):
@@ -162,8 +162,8 @@ def test_attempts_that_are_sent_later_do_not_count() -> None:
     test, later = held(), object()
     attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
     for each in attempts:
-        test.sent(each, 0, 10.0)
-    test.sent(later, 0, 10.1)
+        test.sent(each, each, 0, 10.0)
+    test.sent(later, later, 0, 10.1)
     test.refused_held(attempts[0], 10.1)
     assert [test.served(each, 10.2) for each in attempts[1:5]] == [False] * 4
     assert not test.served(later, 10.3)
@@ -182,7 +182,7 @@ def test_chance_is_known_once_clearly_more_are_served_and_as_many_refused() -> N
 def test_a_refusal_renews_what_is_known() -> None:
     test = begun()
     now = play(test, [False, True, False] * 10)
-    test.refused(0, 0, now + 100.0)
+    test.refused(object(), 0, 0, now + 100.0)
     assert test.is_known(now + 200.0)
 
 
@@ -254,7 +254,7 @@ def short_holds(served: int, refused_at_once: bool) -> bool:
     if refused_at_once:
         attempts = [object() for _ in range(test.take_at_once(20, 10.0))]
         for each in attempts:
-            test.sent(each, 0, 10.0)
+            test.sent(each, each, 0, 10.0)
         test.served(attempts[0], 10.1)
         for each in attempts[1:]:
             test.refused_held(each, 10.1)
