@@ -192,8 +192,9 @@ async def test_a_dead_sidecar_s_places_come_back(redis_server: RedisServer, side
             await later([other])
 
 
-async def test_another_word_halves_the_number_once_for_all(redis_server: RedisServer, sidecars: Make) -> None:
-    machines = await fleet_of(2, redis_server, sidecars)
+async def two_that_share_eight(redis: RedisServer, sidecars: Make) -> list[Machine]:
+    """Two machines whose calls return from a cooldown, and share eight places by now."""
+    machines = await fleet_of(2, redis, sidecars)
     one, other = machines
     one.meets()
     one.come(60)
@@ -208,7 +209,12 @@ async def test_another_word_halves_the_number_once_for_all(redis_server: RedisSe
             machine.land()
         await later(machines)
         await later(machines)
-    assert int(one.lane.limit.most) == int(other.lane.limit.most) == 8
+    assert one.lane.limit.most == other.lane.limit.most == 8
+    return machines
+
+
+async def test_another_word_halves_the_number_once_for_all(redis_server: RedisServer, sidecars: Make) -> None:
+    machines = one, other = await two_that_share_eight(redis_server, sidecars)
     assert sum(machine.go() for machine in machines) == 8
     one.meets(delay=1.0)
     other.meets(delay=1.0, sent=other.now - 0.2)  # sent before the others' word, after the one before that
@@ -241,22 +247,7 @@ async def test_without_redis_each_goes_on_with_its_share_of_the_places(
     """All of the fleet's places in every process would send whoever is held at once. `waits`: the delay of another
     pushback, which has halved the number, is not over when Redis is lost.
     """
-    machines = await fleet_of(2, own_redis, sidecars)
-    one, other = machines
-    one.meets()
-    one.come(60)
-    await later(machines, 0.001)
-    await heard(machines)
-    other.come(60)
-    await later(machines)
-    for _ in range(3):
-        for machine in machines:
-            machine.go()
-        for machine in machines:
-            machine.land()
-        await later(machines)
-        await later(machines)
-    assert one.lane.limit.most == other.lane.limit.most == 8
+    machines = one, other = await two_that_share_eight(own_redis, sidecars)
     if waits:
         one.meets(delay=1.0)
         await later(machines, 0.0)
