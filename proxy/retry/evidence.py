@@ -115,11 +115,9 @@ class Evidence:
         self.found = loads.latest
         return True
 
-    def reserved_pace(self, now: float) -> float:
-        """The pace (attempts a second) at which calls are sent at reserved times; 0 if they are not."""
-        if self.by_chance is None or not self.by_chance.reserving.is_on(now):
-            return 0.0
-        return max(self.traffic.rate, self.by_chance.pace)
+    def reserves_times(self, now: float) -> bool:
+        """Whether calls are sent at reserved times, or would be if one were refused."""
+        return self.by_chance is not None and self.by_chance.reserving.is_on(now)
 
     @property
     def latest_share(self) -> float:

@@ -416,7 +416,7 @@ class Governor:
                 self.lanes.look((cooling,), now)
             if not is_counted:
                 return
-        elif limit.evidence.reserved_pace(now):
+        elif limit.evidence.reserves_times(now):
             lane.lasts = True
             limit.delay_holds_none(attempt, *self.lanes.attempts_of(lane), now)
             self.lanes.look((lane,), now)

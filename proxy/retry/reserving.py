@@ -41,7 +41,7 @@ class Reserving:
     """
 
     __slots__ = (
-        "_again", "_first", "_known_until", "_latest", "_may", "_next_at", "_opens_at", "_paced_until", "_ratios",
+        "_again", "_first", "_known_until", "_latest", "_next_at", "_opens_at", "_paced_until", "_ratios",
         "_vain", "gaps", "gives", "is_open", "times",
     )  # fmt: skip
 
@@ -50,7 +50,6 @@ class Reserving:
         self.gaps = OwnGaps()
         self.gives = 1.0
         self.is_open = False
-        self._may = False  # the lane's calls may be sent at reserved times
         self._first: object = None  # the first attempt since the last delay was named,
         self._vain = False  # and whether the attempt that was refused last was this one
         self._ratios: list[float] = []  # the times that the latest answers took, as multiples of their usual times
@@ -94,8 +93,7 @@ class Reserving:
         are served. `rate`: how many calls come in a second.
         """
         self._first, self._opens_at = None, _NEVER
-        self._may = may and not self.gaps.are_at_once(rate) and not self._is_queue()
-        if not self._may:
+        if not may or self.gaps.are_at_once(rate) or self._is_queue():
             return False
         self._latest = [*self._latest[1 - _OF :], self._vain]
         self._opens_at = at if sum(self._latest) >= _VAIN and at >= self._next_at else _NEVER

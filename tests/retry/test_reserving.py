@@ -54,7 +54,7 @@ def test_after_delays_that_are_followed_by_a_refusal_times_are_reserved() -> Non
     made = Lane(Traffic())
     now = refused_at_once(made, 3)
     made.release(now + 1.0)
-    assert made.limit.evidence.reserved_pace(now + 1.0)
+    assert made.limit.evidence.reserves_times(now + 1.0)
     assert made.limit.delays_by_chance(now + 1.0), "a delay holds only its own call"
     assert now + 1.0 < made.limit.pace.next_at <= now + 2.0
 
@@ -63,14 +63,14 @@ def test_after_two_such_delays_they_are_not() -> None:
     made = Lane(Traffic())
     now = refused_at_once(made, 2)
     made.release(now + 1.0)
-    assert not made.limit.evidence.reserved_pace(now + 1.0)
+    assert not made.limit.evidence.reserves_times(now + 1.0)
 
 
 def test_workers_that_share_a_lane_reserve_no_times() -> None:
     made = Shared(Traffic())
     now = refused_at_once(made, 3)
     made.release(now + 1.0)
-    assert not made.limit.evidence.reserved_pace(now + 1.0)
+    assert not made.limit.evidence.reserves_times(now + 1.0)
 
 
 def test_calls_are_sent_at_reserved_times() -> None:
