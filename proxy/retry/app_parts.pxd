@@ -20,8 +20,10 @@ cdef class AppParts:
     cpdef double available(self, Py_ssize_t index, bint low, double level, double now) except? -1
     @cython.locals(left=double, own=double, beyond=double, spent=double)
     cpdef took(self, Py_ssize_t index, double price, double level, double now)
-    @cython.locals(own=double, left=double, spent=double, owed=double)
+    @cython.locals(own=double, spent=double)
     cpdef earned(self, Py_ssize_t index, double tokens, double level)
+    @cython.locals(own=double, left=double, owed=double)
+    cpdef _pay_back(self, Py_ssize_t index, double tokens)
     @cython.locals(left=double)
     cpdef refilled(self, double before, double level)
     @cython.locals(index=Py_ssize_t)

@@ -3,8 +3,9 @@
 Each app's part is the capacity times the app's share of all weights, but never less than the price of the dearest
 retry. An app spends its own part first. Beyond its part, it spends tokens that no part reserves. After those, it
 borrows from the apps that were not seen in the last minute: at most half of what each of them has not spent itself.
-Tokens that an app earns fill its own part first, and then pay back what was borrowed. Of the tokens that time adds to
-the bucket, every part gets its share. When the bucket is full, every part is full, and nothing is lent.
+Tokens that an app earns fill its own part first, also what others borrowed of it, and then pay the others back. Of the
+tokens that time adds to the bucket, every part gets its share. When the bucket is full, every part is full, and nothing
+is lent.
 
 Law: the bucket's level is the sum of what the parts have left and what no part reserves. Nothing is borrowed from an
 app that was seen in the last minute.
@@ -116,10 +117,18 @@ class AppParts:
         own = min(tokens, spent)
         self._spent[index] = spent - own
         if tokens > own:
-            owed = sum(self._lent)
-            if owed:
-                left = max(0.0, 1 - (tokens - own) / owed)
-                self._lent = [lent * left for lent in self._lent]
+            self._pay_back(index, tokens - own)
+
+    def _pay_back(self, index: int, tokens: float) -> None:
+        """Pay back what apps have borrowed, with tokens that the app with the number `index` earned: first what is
+        missing from its own part, then what is missing from the others, in proportion.
+        """
+        own = min(tokens, self._lent[index])
+        self._lent[index] -= own
+        owed = sum(self._lent)
+        if owed:
+            left = max(0.0, 1 - (tokens - own) / owed)
+            self._lent = [lent * left for lent in self._lent]
 
     def refilled(self, before: float, level: float) -> None:
         """Note that the bucket got tokens that no app earned: it had `before` tokens, and has `level` tokens now."""

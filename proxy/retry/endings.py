@@ -19,6 +19,9 @@ _FINISH: dict[Outcome, Actions] = {outcome: (Finish(outcome),) for outcome in Ou
 #: The end of a success, which nearly all calls reach: not looked up each time.
 _SUCCESS = Outcome.SUCCESS
 _DONE_WELL, _FINISH_WELL = _DONE[_SUCCESS], _FINISH[_SUCCESS]
+#: Outcomes by which the proxy itself refuses an attempt. Its answer says so and when to come back, also if an earlier
+#: attempt broke: 502 would be that attempt's, and has no Retry-After (contract, sections 4, 5 and 14).
+_REFUSED = frozenset({Outcome.RATE_LIMITED, Outcome.COOLING, Outcome.CIRCUIT_OPEN, Outcome.OVERLOADED, Outcome.OUTAGE})
 
 
 def finish(call: CallState, outcome: Outcome, now: float) -> Actions:
@@ -104,8 +107,7 @@ def _deliver_held(call: CallState, failure: Failure, no: Outcome) -> Actions:
 
 def _answer(call: CallState, no: Outcome, now: float, why: str) -> Actions:
     """End the call with the outcome `no` by an answer of the proxy's own. `why`: the reason, for people."""
-    held_back = no is Outcome.OUTAGE or (no is Outcome.OVERLOADED and call.next_attempt.found_limit)
-    fault = call.failure.fault if call.failure is not None and not held_back else None
+    fault = call.failure.fault if call.failure is not None and no not in _REFUSED else None
     left, status = call.next_attempt.retry_after(no, now)
     detail = None if fault is not None else why or None
     return (own_answer(no, fault, detail=detail, retry_after=left, status=status), *finish(call, no, now))

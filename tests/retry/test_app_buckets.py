@@ -110,6 +110,17 @@ def test_what_an_app_earns_fills_its_own_part_first() -> None:
     assert [bucket.parts.own(place) for place in range(3)] == [400, 5, 55]
 
 
+def test_what_an_app_earns_fills_what_others_borrowed_of_its_part_before_the_parts_of_others() -> None:
+    bucket = PartedQuota(SPEC)
+    spend_all(bucket, BATCH)
+    assert [bucket.parts.own(place) for place in range(3)] == [200, 0, 50]
+    bucket.of_app(WEB).succeeded(5.0, 0.0)  # web is back, and calls without retries or with them succeed
+    assert [bucket.parts.own(place) for place in range(3)] == [205, 0, 50]
+    for _ in range(40):
+        bucket.of_app(WEB).succeeded(5.0, 0.0)
+    assert [bucket.parts.own(place) for place in range(3)] == pytest.approx([400, 0, 55])  # type: ignore[attr-defined]
+
+
 def test_a_part_is_never_below_one_price() -> None:
     apps = Apps(known={"web": NamedApp("web", 1000), "batch": NamedApp("batch", 1)})
     bucket = PartedQuota(QuotaSpec(100, 5, 5, 5, apps=apps.shares))
