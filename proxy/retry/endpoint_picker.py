@@ -27,7 +27,7 @@ class EndpointPicker:
     they ask for the rest of an answer that this endpoint began; None for any.
     """
 
-    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_turn", "_upstream", "endpoints", "only")
+    __slots__ = ("_circuit_changed", "_failed_at", "_least", "_pushed", "_turn", "_upstream", "endpoints", "only")
 
     def __init__(self, endpoints: Endpoints, policy: Policy, circuit_changed: CircuitChanged) -> None:
         self.endpoints = endpoints
@@ -36,6 +36,7 @@ class EndpointPicker:
         self._circuit_changed = circuit_changed
         self.only: int | None = None
         self._failed_at: tuple[int, ...] = ()  # endpoints that are avoided while another is left
+        self._pushed: dict[int, float] | None = None  # until when endpoints don't want this call, None if none said so
         self._turn: Sequence[int] = ()  # the endpoints among which the one that was preferred last takes its turn
 
     def choose(self, payment: Payment, state: State, now: float, only: int | None = None) -> bool:
@@ -43,11 +44,38 @@ class EndpointPicker:
         state, which shows the endpoints in use. `only`: the number of the endpoint to use, None to choose among all.
         """
         only = only if self.only is None else self.only
+        if only is None and self._pushed is not None:
+            only = self.prefer(state, now, _waits_nowhere)
+            if only is None or self.left(only, now) > 0:
+                return False
         avoid = self._avoided(state)
         chosen = payment.choose(self.endpoints, avoid, now, only, least=self._least)
         if only in self._turn and not avoid and payment.choice is not None:
             payment.choice.turn = self._turn
         return chosen
+
+    def push_back(self, until: float) -> None:
+        """Note that the endpoint at which the call failed last does not want this call before the time `until`, while
+        the call goes on elsewhere at once.
+        """
+        self._pushed = {**(self._pushed or {}), self._failed_at[-1]: until}
+
+    @property
+    def is_pushed(self) -> bool:
+        """Whether an endpoint has asked this call to wait, while the call went on elsewhere at once."""
+        return self._pushed is not None
+
+    def left(self, index: int, now: float) -> float:
+        """The seconds for which the endpoint with the number `index` does not want this call, by its own answer to it;
+        0 if it said nothing of the kind.
+        """
+        return 0.0 if self._pushed is None else max(0.0, self._pushed.get(index, now) - now)
+
+    def soonest(self, now: float) -> float:
+        """The seconds until the first endpoint wants this call again; 0 if one does now."""
+        if self._pushed is None:
+            return 0.0
+        return min((self.left(index, now) for index in self.endpoints.able(now)), default=0.0)
 
     def load(self, index: int) -> Places | None:
         """The count of the attempts under way to the endpoint with the number `index`; None if they are not counted."""
@@ -74,7 +102,7 @@ class EndpointPicker:
         able = self.endpoints.able(now)
         if not able:
             return None
-        held = {index: waits(self.label(index)) for index in able}
+        held = {index: max(waits(self.label(index)), self.left(index, now)) for index in able}
         free = [index for index in able if held[index] <= 0]
         if free:
             best, self._turn = self.endpoints.best(free, self._avoided(state), now, least=self._least)
@@ -119,7 +147,7 @@ class EndpointPicker:
         if before is None:
             choice: Choice | None = endpoints.choose_any(avoid, now, least=self._least)
         else:
-            free = [index for index in endpoints.able(now) if waits(self.label(index)) <= 0] if self.several else ()
+            free = [index for index in endpoints.able(now) if self._is_free(index, waits, now)] if self.several else ()
             only = endpoints.best(free, avoid, now, least=self._least)[0] if free else None
             choice = endpoints.choose(avoid, now, only, least=self._least)
         if choice is None or (choice.index == flight.endpoint and not choice.probe):
@@ -158,9 +186,17 @@ class EndpointPicker:
         if changed is not None:
             self._circuit_changed(self._upstream, choice.label, changed, choice.breaker.seconds_left(now))
 
+    def _is_free(self, index: int, waits: Callable[[str], float], now: float) -> bool:
+        return self.left(index, now) <= 0 and waits(self.label(index)) <= 0
+
     def _avoided(self, state: State) -> tuple[int, ...]:
         """The numbers of the endpoints that the next attempt avoids while another is left: those at which the call has
         failed, or has an attempt in flight. `state`: the call's state, which shows the attempts in flight.
         """
         flying = state.flights.values() if type(state) is Flying else ()
         return (*self._failed_at, *(each.endpoint for each in flying if each.endpoint is not None))
+
+
+def _waits_nowhere(label: str) -> float:
+    """The seconds for which an endpoint would hold the call while nothing holds calls."""
+    return 0.0

@@ -111,9 +111,15 @@ def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, fl
     next_attempt, delay = call.next_attempt, failure.pushback.delay
     if failure.verdict is MISDIRECTED and delay is None:
         return True, None
-    if next_attempt.picker is not None and next_attempt.another_at_once(failure, now):
+    picker = next_attempt.picker
+    if picker is not None and next_attempt.another_at_once(failure, now):
+        if delay is not None:
+            picker.push_back(now + delay)
         return True, None
-    return (False, delay) if next_attempt.keys is None else next_attempt.keys.wait_after(failure, now)
+    at_once, wait = (False, delay) if next_attempt.keys is None else next_attempt.keys.wait_after(failure, now)
+    if picker is not None and picker.is_pushed and not at_once:
+        wait = max(wait or 0.0, picker.soonest(now)) or None
+    return at_once, wait
 
 
 # -- attempts one after another ---------------------------------------------------------------------------------------

@@ -212,7 +212,9 @@ class NextAttempt:
         endpoints in use.
         """
         picker, governor = self.picker, self.scope.governor
-        if picker is None or not picker.several or not (governor.holds(now) or governor.ahead is not None):
+        if picker is None or not picker.several:
+            return None
+        if not (governor.holds(now) or governor.ahead is not None or picker.is_pushed):
             return None
         caller, waiter = self.caller(), self.gates()
         preferred = picker.prefer(state, now, lambda label: governor.wait_at(waiter, caller, label, now))
@@ -255,8 +257,11 @@ class NextAttempt:
         `state`: the call's state, which shows the endpoints in use. `deadline`: the call's deadline (seconds), None for
         none. `first`: this is the call's first attempt at this upstream.
         """
-        payment, keys = self.payable(), self.keys
+        payment, keys, picker = self.payable(), self.keys, self.picker
         only = self.prefer(state, now)
+        left = 0.0 if picker is None or only is None else picker.left(only, now)
+        if left > 0:  # the others hold the call for longer than its own pushback does here
+            return self._hold(payment, "cooldown", now + left, now, deadline)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
         if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now, self._fits):
