@@ -6,6 +6,7 @@ and timeout over transient. Logs and answers name a rule by its number or its te
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -142,7 +143,8 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
         own = name.endswith((".yaml", ".yml"))
         file = (Path(mark.file).parent if own and mark.line else _PACKS) / (name if own else f"{name}.yaml")
         if not own and name not in built_in_names():
-            hint = meant(name, built_in_names())
+            beside = os.path.isfile(Path(mark.file).parent / f"{name}.yaml")  # noqa: PTH113  a Path's raises if too long
+            hint = f" (did you mean the file {name}.yaml?)" if beside else meant(name, built_in_names())
             problems.add(mark, (*path, number), f"there is no dialect called {written(name)}{hint}")
             continue
         text = read_text(str(file), problems, named_at=mark if own else None, path=dotted((*path, number)))

@@ -6,6 +6,7 @@ from proxy.config import addresses, units
 from proxy.config.policy_schema import OUT_OF_QUOTA, RULE
 from proxy.config.rule_section import RuleSection
 from proxy.config.scalars import (
+    ANY,
     NOTHING_MATCHES,
     duration,
     fault,
@@ -28,6 +29,7 @@ from proxy.config.scalars import (
 from proxy.config.schema_language import JsonValue, Key, ListOf, MapOf, Word
 
 spelling = Word(units.spelling, like(r".*\{\}.*"))
+error_text = Word(units.error_text, ANY)
 
 CODES = section(
     "codes",
@@ -97,8 +99,8 @@ ERRORS = section(
     "errors",
     "How the provider words an error, for answers of redrive's own. In texts, {message}, {word}, {outcome}, {status} "
     "and {type} (the page that explains the outcome) are replaced.",
-    json=Key(MapOf(word), {}, "dotted.path: text, in a JSON body, beside the members of problem+json"),
-    header=Key(MapOf(word, key=addresses.header_name), {}, "name: text"),
+    json=Key(MapOf(error_text), {}, "dotted.path: text, in a JSON body, beside the members of problem+json"),
+    header=Key(MapOf(error_text, key=addresses.header_name), {}, "name: text"),
     words=Key(
         ListOf(
             section(

@@ -124,6 +124,24 @@ def spelling(value: Any) -> str:
     return found
 
 
+#: The names that a pack's words for errors may have in braces.
+_PLACEHOLDERS = ("message", "word", "outcome", "status", "type")
+
+
+def error_text(value: Any) -> str:
+    """Read a text of a dialect pack's `errors`. A name in braces is replaced there, so it must be one of those that are
+    known; other braces stand for themselves.
+    """
+    found = word(value)
+    for name in re.findall(r"\{(\w+)\}", found):
+        if name not in _PLACEHOLDERS:
+            known = ", ".join(f"{{{each}}}" for each in _PLACEHOLDERS)
+            raise ValueError(
+                f"{written(value)} has {{{name}}}, which is none of {known}{did_you_mean(name, _PLACEHOLDERS)}"
+            )
+    return found
+
+
 def duration(value: Any) -> float:
     """A duration in seconds: `250ms`, `2s`, `1m`, `1h`. Zero needs no unit."""
     found = scalar(value, "a duration such as 250ms, 2s, 1m, 1h")

@@ -134,7 +134,9 @@ def _shown(call: Entry) -> NumberedCall:
     if call.was_sent_once:
         return NumberedCall(call.number, call_json(call), call.wall_started, False)
     why = next((record.why for record in reversed(call.history) if record.why), call.detail)
-    remedy = remedy_of(call.outcome, why, call.policy, call.method, call.history[-1].detail if call.history else "")
+    last = call.history[-1] if call.history else None
+    detail, status = (last.detail, last.status) if last is not None else ("", None)
+    remedy = remedy_of(call.outcome, why, call.policy, call.method, detail, status)
     said = f'{call_json(call)[:-1]},"remedy":{quote(remedy)}}}' if remedy else call_json(call)
     return NumberedCall(call.number, said, call.wall_started, True)
 

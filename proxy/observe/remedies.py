@@ -9,7 +9,7 @@ from __future__ import annotations
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
 from proxy.retry.gates import GATES
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, OUTGREW
+from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, OUTGREW, as_written
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {
@@ -40,17 +40,20 @@ _OF_FAULTS = (
 )
 
 
-def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str, detail: str = "") -> str:
+def remedy_of(
+    outcome: Outcome, why: str, policy: Policy, method: str, detail: str = "", status: int | None = None
+) -> str:
     """Return what the operator or the app can do so that such a call ends better, as a clause; "" if nothing is wrong,
     or if no remedy is known. `why`: the reason given for not making another attempt (`proxy.retry.refusals`), "" if
-    none was given; `method`: the request's method; `detail`: what is known of the last attempt's fault, "" for nothing.
+    none was given; `method`: the request's method; `detail`: what is known of the last attempt's fault, "" for nothing;
+    `status`: the last attempt's, None if it has none.
     """
     if outcome in _ALWAYS:
         return _ALWAYS[outcome]
     if outcome in _FAILED_ALL_ALONG and (mended := _of_fault(detail)):
         return mended
     if outcome is Outcome.NOT_RETRYABLE:
-        return _not_retryable(why, policy, method)
+        return _not_retryable(why, policy, method, status)
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
         return _exhausted(policy.strategy.max_attempts)
     if outcome is Outcome.BUCKET_EMPTY:
@@ -59,10 +62,11 @@ def remedy_of(outcome: Outcome, why: str, policy: Policy, method: str, detail: s
             "or a refill"
         )
     if outcome is Outcome.PUSHBACK_TOO_LONG:
-        return f"raise pushback.max_delay (now {policy.pushback.max_delay:g}s) if the call may wait for so long"
+        return (
+            f"raise pushback.max_delay (now {as_written(policy.pushback.max_delay)}) if the call may wait for so long"
+        )
     if outcome is Outcome.DEADLINE:
-        total = policy.timeouts.total
-        now = "off" if total is None else f"{total:g}s"
+        now = as_written(policy.timeouts.total)
         return (
             f"raise timeouts.total (now {now}) or the app's own deadline, or let attempts end sooner: timeouts.attempt"
         )
@@ -97,7 +101,7 @@ def _exhausted(most: int) -> str:
     return f"if the upstream only needs longer, raise strategy.max_attempts (now {most}) or backoff.max"
 
 
-def _not_retryable(why: str, policy: Policy, method: str) -> str:
+def _not_retryable(why: str, policy: Policy, method: str, status: int | None) -> str:
     where = "this route" if policy.route else "this upstream"
     if "may have been carried out, and is not idempotent" in why or "was carried out: " in why:
         if method not in IDEMPOTENT_METHODS and method.upper() in IDEMPOTENT_METHODS:  # RFC 9110 section 9.1
@@ -111,6 +115,10 @@ def _not_retryable(why: str, policy: Policy, method: str) -> str:
     if why.startswith("non_fatal"):
         return "add it to the strategy's non_fatal if another attempt can succeed"
     if why.startswith("nothing names it"):
+        if status == 401 and policy.credentials is not None:
+            return "the upstream refused the key that redrive sends: correct it where credentials.values names it"
+        if status == 401:
+            return "the upstream refused the app's credentials: give the app ones that are valid there"
         return "if another attempt can succeed, name it in classify.transient, or write a rule: classify.rules"
     if why.startswith("it is named as fatal"):
         return "the rule that names it says that no attempt helps; a rule of your own in classify.rules goes before it"

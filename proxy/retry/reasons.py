@@ -85,6 +85,22 @@ def seconds(amount: float) -> str:
     return f"{round(amount, 3):g} s" if amount < 1e6 else f"{amount:g} s"
 
 
+def as_written(amount: float | None) -> str:
+    """Format a number of seconds as a configuration has it: `250ms`, `2.5s`, `15m`, `1h`; None is `off`. Only an amount
+    of ten minutes or more that is no whole number of minutes has two parts: `10m 0.1s`.
+    """
+    if amount is None:
+        return "off"
+    if 0.000005 <= amount < 1:  # an alarm that rings a microsecond later is no wait
+        return f"{round(amount * 1000, 2):g}ms"
+    minutes, rest = divmod(round(amount, 3), 60)
+    if minutes == 0 or (rest and minutes < 10):
+        return f"{round(amount, 3):g}s"
+    if rest := round(rest, 3):
+        return f"{minutes:.0f}m {rest:g}s"
+    return f"{minutes / 60:.0f}h" if minutes % 60 == 0 else f"{minutes:.0f}m"
+
+
 def about(amount: float) -> str:
     """Format a number of seconds that was measured or computed, rounded to what is of use to a reader: whole seconds
     from a minute on, tenths from a second on, hundredths below.

@@ -322,6 +322,11 @@ def total(rows: Sequence[Row], window: float) -> Row:
     )
 
 
+def in_trouble(rows: Iterable[Row]) -> int:
+    """The number of upstreams in trouble. The row of refused requests is none of them: no upstream got these."""
+    return sum(row.rank > 0 and bool(row.name) for row in rows)
+
+
 #: The totals that JSON has.
 _ADDED = (
     "calls",
@@ -337,7 +342,7 @@ _ADDED = (
 def total_as_data(rows: Sequence[Row], window: float) -> dict[str, Any]:
     """The totals for JSON, with the number of upstreams and the number of upstreams in trouble."""
     added = total(rows, window).as_data()
-    counted = {"upstreams": sum(bool(row.name) for row in rows), "in_trouble": sum(row.rank > 0 for row in rows)}
+    counted = {"upstreams": sum(bool(row.name) for row in rows), "in_trouble": in_trouble(rows)}
     return counted | {name: added[name] for name in _ADDED}
 
 

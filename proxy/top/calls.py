@@ -143,8 +143,8 @@ def _attempt(attempt: Mapping[str, Any]) -> str:
     took = f" after {duration(attempt['duration'])}" if "duration" in attempt else ""
     gate = attempt.get("held_by", "")
     held = f", held for {duration(attempt['held'])} by {GATES.get(gate, gate)}" if attempt.get("held") else ""
-    because = attempt.get("detail") or attempt.get("because")
-    because = f" ({because})" if because else ""
+    reasons = [attempt.get("detail") or attempt.get("because"), _pushback(attempt)]
+    because = f" ({'; '.join(filter(None, reasons))})" if any(reasons) else ""
     decision = attempt.get("decision", "")
     if decision == "retried":
         return f"{said}{at}{took}{held}{because}: retried after {duration(attempt.get('delay', 0.0))}"
@@ -154,6 +154,14 @@ def _attempt(attempt: Mapping[str, Any]) -> str:
         return f"{said}{at}{took}{held}{because}"
     reason = f", since {attempt['why']}" if attempt.get("why") else ""
     return f"{said}{at}{took}{held}{because}: {DECISIONS.get(decision, f'not retried: {decision}')}{reason}"
+
+
+def _pushback(attempt: Mapping[str, Any]) -> str:
+    """The upstream's word on when to retry, and the field that had it, in the words of the dashboard; "" if none."""
+    if not attempt.get("pushback"):
+        return ""
+    delay = attempt.get("pushback_delay")
+    return f"the upstream said {attempt['pushback']}{'' if delay is None else f': {duration(delay)}'}"
 
 
 def _where(call: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.retry.gates import GATES, SLOW_START
-from proxy.top.board import Row, count, duration, rate, tokens, total
+from proxy.top.board import Row, count, duration, in_trouble, rate, tokens, total
 
 #: Columns between two columns; of a name at least and at most; of the notes at least.
 _BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
@@ -243,7 +243,7 @@ def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row
     """The line above the table: the admin port named `shown`, its readiness, the window of the figures (seconds), and
     how many upstreams there are. `ready`: the readiness as the admin port reports it; `rows`: those of the table.
     """
-    troubled = sum(row.rank > 0 for row in rows)
+    troubled = in_trouble(rows)
     named = sum(bool(row.name) for row in rows)
     state = "draining" if ready.get("draining") else "ready" if ready.get("ready") else "not ready"
     said = [
@@ -343,7 +343,7 @@ def _widest(column: TableColumn, rows: Sequence[Row], last: dict[str, str]) -> i
 
 def _total_cells(rows: Sequence[Row], window: float) -> dict[str, str]:
     """The cells of the table's last line, with the totals, by the headings of their columns."""
-    added, troubled = total(rows, window), sum(row.rank > 0 for row in rows)
+    added, troubled = total(rows, window), in_trouble(rows)
     cells = {column.head: column.cell(added) for column in COLUMNS if column.head in _ADDED}
     return {
         "upstream": added.name,

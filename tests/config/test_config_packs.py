@@ -144,6 +144,22 @@ def test_a_pack_of_ones_own_is_a_file(tmp_path: Path) -> None:
     )
 
 
+def test_words_for_errors_have_only_names_that_are_replaced(tmp_path: Path) -> None:
+    words = '{message: "{mesage}", note: "{} {a b}"}'
+    (tmp_path / "own.yaml").write_text(f"name: own\nsource: [x]\nerrors: {{json: {words}}}\n")
+    assert lines(tmp_path, loaded(tmp_path, "defaults: {dialects: [http, own.yaml]}\n")) == [
+        "own.yaml:3:26: errors.json.message: '{mesage}' has {mesage}, which is none of {message}, {word}, {outcome}, "
+        "{status}, {type} (did you mean message?)"
+    ]
+
+
+def test_a_name_of_a_file_beside_the_configuration_is_told_of_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("name: own\nsource: [x]\n")
+    assert lines(tmp_path, loaded(tmp_path, "defaults: {dialects: [http, own]}\n")) == [
+        "redrive.yaml:1:29: defaults.dialects[1]: there is no dialect called 'own' (did you mean the file own.yaml?)"
+    ]
+
+
 def test_paths_of_usage_name_items_of_a_list(tmp_path: Path) -> None:
     usage = "name: own\nsource: [none]\nusage:\n  prompt: ['usage.parts.*[type=text].tokens', '{}']\n"
     (tmp_path / "own.yaml").write_text(usage.format("all.*.tokens"))

@@ -12,7 +12,7 @@ from support.front import policy
 
 from proxy.observe.remedies import remedy_of
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import IdempotencyKey, Timeouts
+from proxy.retry.policy import Credentials, IdempotencyKey, Timeouts
 from proxy.transport.faults import CertificateFileError, dialling
 
 POLICY = policy("api")
@@ -61,8 +61,8 @@ def test_a_method_in_small_letters_is_told_of_the_one_that_is_repeated() -> None
         (Outcome.NOT_RETRYABLE, "non_fatal does not name it", "non_fatal"),
         (Outcome.NOT_RETRYABLE, "POST is not idempotent, and unsafe_methods is never", "unsafe_methods: unprocessed"),
         (Outcome.ATTEMPTS_EXHAUSTED, "that was the last of 3 attempts", "strategy.max_attempts (now 3)"),
-        (Outcome.DEADLINE, "", "timeouts.total (now 2s)"),
-        (Outcome.PUSHBACK_TOO_LONG, "", "pushback.max_delay (now 60s)"),
+        (Outcome.DEADLINE, "", "timeouts.total (now 2m)"),
+        (Outcome.PUSHBACK_TOO_LONG, "", "pushback.max_delay (now 1m)"),
         (Outcome.COMMITTED, "the request's body outgrew its replay buffer", "buffers.per_request"),
         (Outcome.COMMITTED, "its answer had begun to go to the app", "timeouts.first_byte"),
         (Outcome.DISABLED, "X-Retry-Disable", "leave X-Retry-Disable out"),
@@ -71,9 +71,17 @@ def test_a_method_in_small_letters_is_told_of_the_one_that_is_repeated() -> None
     ],
 )
 def test_a_remedy_names_the_setting(outcome: Outcome, why: str, said: str) -> None:
-    own = replace(POLICY, timeouts=Timeouts(total=2.0))
+    own = replace(POLICY, timeouts=Timeouts(total=120.0))
     assert said in remedy_of(outcome, why, own, "POST")
     json.dumps(remedy_of(outcome, why, own, "POST"))
+
+
+def test_a_refused_key_is_the_matter_of_whoever_gave_it() -> None:
+    why = "nothing names it as retryable"
+    assert "the app's credentials" in remedy_of(Outcome.NOT_RETRYABLE, why, POLICY, "GET", status=401)
+    own = replace(POLICY, credentials=Credentials("authorization", ("Bearer a",), "next"))
+    assert "credentials.values" in remedy_of(Outcome.NOT_RETRYABLE, why, own, "GET", status=401)
+    assert "classify.transient" in remedy_of(Outcome.NOT_RETRYABLE, why, own, "GET", status=404)
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,9 @@ def test_why_says_in_words_what_was_decided() -> None:
         {**refused, "decision": "fell back", "why": "attempts_exhausted"},
         {"attempt": 2, "decision": "cancelled"},
         {"attempt": 3},
+        {"attempt": 4, "status": 429, "because": "throttling: 429", "pushback": "retry-after", "pushback_delay": 1.0}
+        | {"decision": "retried", "delay": 1.02},
+        {"attempt": 5, "status": 503, "pushback": "x-should-retry"},
     ]
     call = {"method": "GET", "path": "/", "upstream": "a", "host": "", "time": "09:14:03", "outcome": "success"}
     _, _, *attempts = story({**call, "status": 200, "duration": 0.0, "history": history})
@@ -114,6 +117,8 @@ def test_why_says_in_words_what_was_decided() -> None:
         "attempts_exhausted",
         "  2. no answer: cancelled: another attempt ended the call",
         "  3. no answer",
+        "  4. 429 (throttling: 429; the upstream said retry-after: 1.0 s): retried after 1.0 s",
+        "  5. 503 (the upstream said x-should-retry)",
     ]
 
 

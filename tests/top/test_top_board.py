@@ -122,7 +122,7 @@ def test_figures() -> None:
     assert row(live("a")).as_data()["success"] is None
     rows = board(live("a", 60, 6), live("b", 20), live("", 20, 20)).rows(0.0)
     added = total_as_data(rows, 40.0)
-    assert (added["upstreams"], added["in_trouble"], added["calls_per_second"]) == (2, 2, 2.5)
+    assert (added["upstreams"], added["in_trouble"], added["calls_per_second"]) == (2, 1, 2.5)
     assert added["success"] == 0.74
 
 

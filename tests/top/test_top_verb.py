@@ -67,6 +67,22 @@ async def test_a_script_gets_the_table(
     assert told["total"]["success"] == 1.0
 
 
+async def test_refused_requests_are_no_upstream_in_trouble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with (
+        Redrive(tmp_path, "upstreams: {idle: {url: 'http://idle.example'}}\n") as redrive,
+        aiohttp.ClientSession() as app,
+        app.get(f"{redrive.url}/nowhere") as answered,
+    ):
+        assert answered.status == 404
+        assert await top("--once", "--admin", redrive.admin) == 0
+        head, _, refused, *_, total = capsys.readouterr().out.splitlines()
+        assert "1 upstream, none in trouble" in head
+        assert refused.startswith("(refused)  turned away")
+        assert "in trouble" not in total
+        assert await top("--json", "--admin", redrive.admin) == 0
+        assert json.loads(capsys.readouterr().out)["total"]["in_trouble"] == 0
+
+
 async def test_the_port_and_the_token_of_a_configuration(
     running: Redrive, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

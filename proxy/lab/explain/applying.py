@@ -10,12 +10,12 @@ from proxy.lab.explain import wording
 from proxy.lab.explain.broken import broken
 from proxy.lab.explain.ends import LEAST, Play, play
 from proxy.lab.explain.question import fate_of_status
-from proxy.lab.explain.wording import span
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
 from proxy.retry.apps import OTHERS, RANKS
 from proxy.retry.classification import why_no_read
 from proxy.retry.facts import MappingFields
+from proxy.retry.reasons import as_written
 from proxy.retry.routing import Upstream, split_authority
 from proxy.server.app_names import app_of, name_of
 from proxy.transport.egress_guard import Guard
@@ -70,7 +70,10 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
         ("in trouble", wording.in_trouble(policy)),
         ("pushbacks", wording.whose_word(policy)),
         ("scope", wording.scope(policy, one.scope.value)),
-        ("deadline", f"{span(deadline)} for all attempts and waits; each attempt: {span(policy.timeouts.attempt)}"),
+        (
+            "deadline",
+            f"{as_written(deadline)} for all attempts and waits; each attempt: {as_written(policy.timeouts.attempt)}",
+        ),
         ("first byte", wording.first_byte(policy, one.call.first_byte)),
         ("looks into", wording.looks(policy) if not one.call.so_far.request.is_grpc else ""),
         ("repeating", _repeating(one)),

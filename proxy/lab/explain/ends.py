@@ -18,7 +18,7 @@ from proxy.lab.clock import Clock
 from proxy.lab.explain import wording
 from proxy.lab.explain.layout import Row, columns
 from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status
-from proxy.lab.explain.wording import between, span
+from proxy.lab.explain.wording import between
 from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen
@@ -34,6 +34,7 @@ from proxy.retry.event_stream import MESSAGE
 from proxy.retry.facts import GRPC_STATUS_NAMES, Class, FaultKind, Outcome, Verdict, grpc_status_of_http
 from proxy.retry.flows import is_safe
 from proxy.retry.pushback import read_pushback
+from proxy.retry.reasons import as_written
 
 #: The bounds of a draw from [0, 1), which may come as near to 1 as floats allow.
 LEAST, GREATEST = 0.0, 1.0
@@ -149,7 +150,8 @@ class End:
         """The remedy for the end of the call; "" if nothing needs one."""
         one = self._greatest
         call, why = one.call.so_far, next((each.why for each in reversed(one.call.so_far.history) if each.why), "")
-        return remedy_of(one.outcome or Outcome.SUCCESS, why, call.policy, call.request.method)
+        status = call.history[-1].status if call.history else None
+        return remedy_of(one.outcome or Outcome.SUCCESS, why, call.policy, call.request.method, status=status)
 
     def as_lines(self) -> Iterator[str]:
         """The lines for people: each judgement of an answer, the schedule of attempts, and the app's answer."""
@@ -162,13 +164,15 @@ class End:
             has_bucket = greatest.bucket is not None
             rows = [("attempt", "earliest", "latest", *(("pays", "bucket after") if has_bucket else ()))]
             for attempt, soonest, last, *paid in self._schedule():
-                begun = (span(soonest), "never" if last is None else span(last))
+                begun = (as_written(soonest), "never" if last is None else as_written(last))
                 rows.append((str(attempt), *begun, *("" if figure is None else f"{figure:g}" for figure in paid)))
             yield ""
             yield from columns(rows)
         yield ""
         for each in (greatest,) if least.outcome == greatest.outcome else (least, greatest):
-            after = between(least.elapsed, greatest.elapsed) if each.outcome == least.outcome else span(each.elapsed)
+            after = (
+                between(least.elapsed, greatest.elapsed) if each.outcome == least.outcome else as_written(each.elapsed)
+            )
             kind = "that answer" if each.answer is None else f"the proxy's own answer, {each.answer.title!r}"
             if each.is_replaced and self._sent.reply is not None:
                 name = GRPC_STATUS_NAMES[grpc_status_of_http(self._sent.reply.status)]
@@ -298,7 +302,7 @@ class End:
         whose = "other calls of the scope" if policy.credentials is None else "other calls with the same key"
         if said.cooldown is None:
             return f"none, because the answer names no delay; with Retry-After {whose} {held} that long"
-        return f"{whose} {held} for {span(min(said.cooldown, rules.max_delay))} ({said.source})"
+        return f"{whose} {held} for {as_written(min(said.cooldown, rules.max_delay))} ({said.source})"
 
 
 def _with_key(record: AttemptRecord) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proxy.config.quota_drain import draining_share
-from proxy.lab.policy_tests.runner import duration
 from proxy.retry.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec, RateSpec
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
@@ -15,6 +14,7 @@ from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Prog
 from proxy.retry.fallback import SAFE_METHODS, stays
 from proxy.retry.hedges import FEWEST
 from proxy.retry.policy import Backoff, Balance, BreakerSpec, Concurrency, EndpointShare, Policy, Strategy
+from proxy.retry.reasons import as_written
 from proxy.retry.token_estimate import estimate
 
 _JITTER = {
@@ -32,20 +32,11 @@ _UNITS = {
 }  # fmt: skip
 
 
-def span(seconds: float | None) -> str:
-    """Seconds as `250ms`, `2.5s`, `15m`; None is `off`."""
-    if seconds is None:
-        return "off"
-    if seconds >= 60 and seconds % 60 == 0:
-        return f"{seconds / 60:g}m"
-    return duration(round(seconds, 3 if seconds >= 1 else 5))  # waiters ask again a microsecond later (STEP)
-
-
 def between(least: float, greatest: float, *, to: str = " to ") -> str:
     """The range of seconds from `least` to `greatest` in words, or one value if both are the same. `to`: the text
     between them.
     """
-    low, high = span(min(least, greatest)), span(max(least, greatest))
+    low, high = as_written(min(least, greatest)), as_written(max(least, greatest))
     return low if low == high else f"{low}{to}{high}"
 
 
@@ -64,7 +55,7 @@ def strategy(made: Strategy) -> str:
     if made.exact_pushback:
         text += ", or exactly a pushback"
     if made.pushback_clamp is not None:
-        text += f", a pushback clamped to {span(made.pushback_clamp)} more"
+        text += f", a pushback clamped to {as_written(made.pushback_clamp)} more"
     if made.paced:
         text += "; a rate limiter " + ("also delays first attempts" if made.delay_first else "delays retries")
     return text
@@ -74,7 +65,7 @@ def _hedging(made: Strategy) -> str:
     """The times at which hedges are sent, and their bound, in words. A percentile of latencies is known only to a
     running proxy, so it is named and not computed.
     """
-    when = f"every {span(made.hedging_delay)}"
+    when = f"every {as_written(made.hedging_delay)}"
     if made.hedging_percentile is not None:
         when = (
             f"after p{made.hedging_percentile:g} of the times that the scope's successes took in the last minute "
@@ -88,11 +79,11 @@ def _hedging(made: Strategy) -> str:
 def backoff(made: Backoff) -> str:
     """The formula by which the waits of a backoff are computed, with the backoff's numbers, in words."""
     if made.jitter == "decorrelated":
-        return f"min({span(made.max)}, {span(made.base)} + r · (3 · previous − {span(made.base)}))"
-    cap = f"min({span(made.max)}, {span(made.base)} · {made.multiplier:g}^(n-1))"
+        return f"min({as_written(made.max)}, {as_written(made.base)} + r · (3 · previous − {as_written(made.base)}))"
+    cap = f"min({as_written(made.max)}, {as_written(made.base)} · {made.multiplier:g}^(n-1))"
     text = _JITTER[made.jitter].format(cap=cap)
     if made.throttling_base not in (None, made.base):
-        text += f" ({span(made.throttling_base)} in place of {span(made.base)} after throttling)"
+        text += f" ({as_written(made.throttling_base)} in place of {as_written(made.base)} after throttling)"
     return text
 
 
@@ -113,8 +104,9 @@ def breaker(made: BreakerSpec) -> str:
     """The conditions on which a circuit breaker opens, and for how long, in words."""
     many = f"{made.minimum_attempts} attempts have" if made.minimum_attempts > 1 else "one attempt has"
     return (
-        f"an endpoint is passed over once {many} ended within {span(made.window)} and "
-        f"{made.failure_ratio * 100:g} % of them were transient or timeout; after {span(made.open)} a probe goes there"
+        f"an endpoint is passed over once {many} ended within {as_written(made.window)} and "
+        f"{made.failure_ratio * 100:g} % of them were transient or timeout; after {as_written(made.open)} a probe goes "
+        "there"
     )
 
 
@@ -163,8 +155,8 @@ def ahead(policy: Policy) -> str:
     names = list(dict.fromkeys(limit.name for each in policy.classify.dialects for limit in each.limits))
     of = f"{', '.join(names)}, and the IETF's fields" if names else "the IETF's fields"
     return (
-        f"calls that do not fit into what answers say is left ({of}) wait, for at most {span(rules.hold)}; none is "
-        "refused for it"
+        f"calls that do not fit into what answers say is left ({of}) wait, for at most {as_written(rules.hold)}; none "
+        "is refused for it"
     )
 
 
@@ -172,11 +164,13 @@ def in_trouble(policy: Policy) -> str:
     """The handling of calls while the upstream is overloaded or away (contract, section 14), in words; "" if it is
     handled like any other failure.
     """
-    said, limit, hold = [], policy.limit, span(policy.pushback.hold)
+    said, limit, hold = [], policy.limit, as_written(policy.pushback.hold)
     if policy.mode != "enforce":
         return ""
     if limit is not None:
-        waits = f"at most {limit.queue} calls wait for it, for at most {span(min(limit.wait, policy.pushback.hold))}"
+        waits = (
+            f"at most {limit.queue} calls wait for it, for at most {as_written(min(limit.wait, policy.pushback.hold))}"
+        )
         said.append(f"attempts under way are limited while they end for want of capacity; {waits}")
     if policy.outage == "hold":
         said.append(f"in an outage one probe at a time is sent, and other calls are held for at most {hold}")
@@ -197,7 +191,9 @@ def concurrency(limit: Concurrency | None) -> str:
     if limit is None:
         return ""
     others = (
-        f"{limit.queue} others wait for a place, for {span(limit.wait)} at most" if limit.queue else "no calls wait"
+        f"{limit.queue} others wait for a place, for {as_written(limit.wait)} at most"
+        if limit.queue
+        else "no calls wait"
     )
     return f"at most {limit.max} attempts at a time; {others}, beyond that the outcome is overloaded"
 
@@ -239,7 +235,7 @@ def first_byte(policy: Policy, within: float | None) -> str:
     """
     if within is None:
         return ""
-    said = f"within {span(within)} of the request's last byte; until then a success's head is kept"
+    said = f"within {as_written(within)} of the request's last byte; until then a success's head is kept"
     empty = ", ".join(sorted(policy.classify.empty_events))
     return said if not empty else f'{said}; only for calls whose body has "stream": true, and {empty} say nothing'
 
@@ -287,12 +283,23 @@ def store(spec: BucketSpec) -> str:
             )
         case "budget":
             return (
-                f"budget: {spec.percent:g}% of the calls of {span(spec.window)}, "
+                f"budget: {spec.percent:g}% of the calls of {as_written(spec.window)}, "
                 f"or {spec.min_per_second:g} a second{where}"
             )
         case _:
             most = f"at most {spec.burst:g} at once, then {spec.when_empty}"
-            return f"rate: {spec.rate:g} {_UNITS[spec.unit]} a second, {most}{where}"
+            return f"rate: {_pace(spec.rate, _UNITS[spec.unit])}, {most}{where}"
+
+
+def _pace(each_second: float, unit: str) -> str:
+    """A rate in words, a second, a minute or an hour: the shortest in which it is a whole number, as in `500 attempts a
+    minute`.
+    """
+    for seconds, name in ((1, "second"), (60, "minute"), (3600, "hour")):
+        amount = each_second * seconds
+        if amount >= 1 and abs(amount - round(amount)) < 1e-9 * amount:
+            return f"{round(amount)} {unit} {'an' if name == 'hour' else 'a'} {name}"
+    return f"{each_second:g} {unit} a second"
 
 
 def scope(policy: Policy, value: str) -> str:
