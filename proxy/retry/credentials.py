@@ -179,11 +179,16 @@ class CallKeys(Generic[L]):
         will carry (None if it named none).
         """
         own = failure.pushback.delay
-        if failure.verdict.cls is not Class.THROTTLING or self.bound:
+        if self.bound:
             return False, own
+        usable = self.ring.usable(now)
+        if failure.verdict.cls is not Class.THROTTLING:
+            if not self._throttled or any(self._is_free(key, now) for key in usable):
+                return False, own
+            return False, max(own or 0.0, self._own_left(self._soonest(usable, now), now)) or None
         if self._fresh(now):
             return True, None
-        soonest = self._soonest(self.ring.usable(now), now)
+        soonest = self._soonest(usable, now)
         if soonest == self.key:
             return False, own
         return False, self._left(soonest, now) or None
@@ -207,6 +212,10 @@ class CallKeys(Generic[L]):
         if not self.bound and before not in self.ring.usable(now):
             self._choose(now)
         return self.key != before
+
+    def own_left(self, now: float) -> float:
+        """The seconds until the chosen credential may be used again by the delays that answers to this call named."""
+        return self._own_left(self.key, now)
 
     def move(self, now: float, fits: Callable[[L, float], bool]) -> bool:
         """Choose another credential that no gate holds, because a gate holds the one in use. Returns False if there is
@@ -257,7 +266,10 @@ class CallKeys(Generic[L]):
 
     def _left(self, key: int, now: float) -> float:
         """The seconds until this call may use the credential with the number `key` again."""
-        return max(0.0, self._throttled.get(key, -_NEVER) - now, self.ring.lane(key).cooling(now))
+        return max(self._own_left(key, now), self.ring.lane(key).cooling(now))
+
+    def _own_left(self, key: int, now: float) -> float:
+        return max(0.0, self._throttled.get(key, -_NEVER) - now)
 
     def _soonest(self, keys: Sequence[int], now: float) -> int:
         return min(keys, key=lambda key: (self._left(key, now), key != self.key))

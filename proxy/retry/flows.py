@@ -26,7 +26,7 @@ from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import RENEWED
 from proxy.retry.plugins import CustomToken
 from proxy.retry.policy import Policy, Strategy
-from proxy.retry.reasons import about
+from proxy.retry.reasons import NO_LONGER_SAFE, about, past_deadline
 from proxy.retry.refusals import why_not
 from proxy.retry.request_hints import NO_HINTS
 from proxy.retry.states import Delivering, Flight, Flying, Next
@@ -411,7 +411,9 @@ class SequentialFlow:
         """Launch the planned attempt, which is due; wait if a gate holds it; end the call if a gate refuses it."""
         next_attempt = call.next_attempt
         if next_attempt.keys is not None:
-            next_attempt.replace_lost_key(now)
+            left = next_attempt.replace_lost_key(now)
+            if left > EPSILON:
+                return self._put_off(call, planned, left, now)
         scope = next_attempt.scope
         is_free = next_attempt.admission is None and now <= planned.until + EPSILON
         if is_free and scope.ungated and not scope.governor.holds(now):
@@ -430,6 +432,20 @@ class SequentialFlow:
         if kept is not None and kept.status is not None:
             return (Hold(kept.attempt), WakeAt(at))
         return (WakeAt(at),)
+
+    def _put_off(self, call: CallState, planned: Next, left: float, now: float) -> Actions:
+        """Wait for `left` seconds more before the planned attempt, since it carries another credential than it was
+        planned with, and an answer to this call named a delay for that one; or end the call, if it can't wait so long.
+        """
+        due, again = now + left, f"the key that is left may be used again in {about(left)}"
+        if too_long(left, call.policy):
+            return self.withdraw(call, Outcome.PUSHBACK_TOO_LONG, now, f"{again}, more than pushback.max_delay")
+        if due > planned.until + EPSILON:
+            return self.withdraw(call, Outcome.NOT_RETRYABLE, now, NO_LONGER_SAFE)
+        if call.deadline is not None and due > call.deadline + EPSILON:
+            return self.withdraw(call, Outcome.DEADLINE, now, f"{again}, {past_deadline(call.deadline - now)}")
+        planned.due = due
+        return self.wait(call, planned, now)
 
     def wait(self, call: CallState, planned: Next, now: float, reason: str = "backoff") -> Actions:
         """Wait for the attempt `planned`, which is due later. If no attempt is in flight, the call takes a place in the

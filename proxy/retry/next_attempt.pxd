@@ -49,7 +49,7 @@ cdef class NextAttempt:
     cpdef forget_gates(self)
     cpdef bint another_at_once(self, Failure failure, double now) except -1
     cpdef str endpoint_of(self, Flight flight)
-    cpdef replace_lost_key(self, double now)
+    cpdef double replace_lost_key(self, double now) except? -1
     cpdef bint choose(self, state, double now, only=*) except -1
     @cython.locals(payment=Payment)
     cpdef pay_for(self, Next planned, double now)

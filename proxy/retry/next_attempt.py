@@ -194,10 +194,15 @@ class NextAttempt:
         if self.admission is not None:
             self.admission.move(self.scope, now)
 
-    def replace_lost_key(self, now: float) -> None:
-        """Choose another credential if another call has put the one in use aside, because the upstream refuses it."""
-        if self.keys is not None and self.keys.replace_lost(now):
-            self.pass_gates_of(self.keys, now)
+    def replace_lost_key(self, now: float) -> float:
+        """Choose another credential if another call has put the one in use aside, because the upstream refuses it.
+        Returns the seconds for which this call may not use the new one yet, by the delays that answers to it named; 0
+        if it may, or if the credential stays.
+        """
+        if self.keys is None or not self.keys.replace_lost(now):
+            return 0.0
+        self.pass_gates_of(self.keys, now)
+        return self.keys.own_left(now)
 
     def choose(self, state: State, now: float, only: int | None = None) -> bool:
         """Choose the attempt's endpoint, if the core does so. Returns False if the circuit breakers of all endpoints
