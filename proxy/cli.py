@@ -29,20 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status. `arguments`: those after the command's name, None for those of this
     process.
     """
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         is_own = sys.stdout is sys.__stdout__  # else it is another program's, which closes it
         if is_own and isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: a half write would lose the rest
             output = io.BufferedWriter(sys.stdout.buffer)
             sys.stdout = io.TextIOWrapper(output, sys.stdout.encoding, line_buffering=True)
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal can't show is no error
-    options = _usual_run(sys.argv[1:] if arguments is None else list(arguments))
-    if options is None:
-        parser = _parser()
-        options = parser.parse_args(arguments)
-        if options.verb is None:
-            parser.print_help(sys.stderr)
-            return BAD_INPUT
     try:
+        if (options := _parsed(arguments)) is None:
+            return BAD_INPUT
         status: int = options.verb(options)
         print(end="", flush=True)
     except BrokenPipeError:  # the reader of our output has closed it
@@ -61,6 +57,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace | None:
+    """Parse the command line; None if it names no verb. --help, --version and bad usage raise `SystemExit`, once what
+    they print is written.
+    """
+    options = _usual_run(sys.argv[1:] if arguments is None else list(arguments))
+    if options is not None:
+        return options
+    parser = _parser()
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit:
+        print(end="", flush=True)  # a full disk is an error here as for every verb
+        raise
+    if parsed.verb is None:
+        parser.print_help(sys.stderr)
+        return None
+    return parsed
+
+
+def _open_closed_streams() -> None:
+    """Open the null device for each standard stream that the process began without (`>&-`). A socket would get its
+    number otherwise, and be taken for it: libuv ends the process when such a socket is closed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.set_inheritable(opened, True)  # workers and commands begin with it
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(opened, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _silence() -> None:
