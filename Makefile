@@ -79,6 +79,10 @@ fuzz: $(DEV) ## search the connection protocols for what breaks their rules (FUZ
 	@$(BIN)/python tests/wire/http2/frame_mutants.py --cases 1000000 --seconds $(FUZZ_SECONDS) --seed $$$$
 	@sh scripts/asan $(BIN)/python $(FUZZ_SECONDS)
 
+.PHONY: random-play
+random-play: $(DEV) ## play whole calls by chance, and show what breaks a law in the smallest script that does (SEEDS=0:20000)
+	@$(BIN)/python tests/lab/random_play.py --seeds $(or $(SEEDS),0:20000) $(ARGS)
+
 .PHONY: chaos
 chaos: $(DEV) ## calls, faults, reloads, kills; then balance the books (CHAOS_SECONDS=120, CHAOS_SEED=N)
 	@$(BIN)/python tests/chaos/chaos_run.py --seconds $(CHAOS_SECONDS) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) $(ARGS)

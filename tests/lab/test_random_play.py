@@ -1,0 +1,79 @@
+"""Whole calls by chance: the laws that `random_play` names hold for some hundred scripts each time.
+`make random-play` plays more, and makes what it finds small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from random_play import broken, play, reduced
+from random_scripts import Asked, Script, Weather, drawn
+
+from proxy.retry.endpoint_picker import EndpointPicker
+from proxy.retry.governor import Governor
+from proxy.retry.waiting_room import WaitingRoom
+from proxy.wire.http1.compiled import CORE
+
+#: The scripts of one test.
+EACH = 9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_laws_of_calls_hold_whatever_is_drawn(seed: int) -> None:
+    for number in range(EACH * seed, EACH * (seed + 1)):
+        assert not broken(drawn(number)), f"script {number}"
+
+
+def test_scripts_reach_all_gates_and_ends() -> None:
+    """Else the laws would say little."""
+    left = {"cooldown", "ahead", "limit", "outage", "rate", "concurrency"}
+    left |= {"success", "attempts_exhausted", "cooling", "deadline", "overloaded", "client_gone"}
+    numbers = iter(range(1000, 1060))
+    while left:
+        for player in play(drawn(next(numbers))).players:
+            assert player.outcome is not None
+            left -= {player.outcome.value, *(record.held_by for record in player.call.so_far.history)}
+
+
+def _two_endpoints() -> Script:
+    """The first endpoint asks the call to wait, the second fails, so that the third attempt could go back too soon."""
+    upstream: dict[str, Any] = {
+        "url": ["http://a0.test", "http://a1.test"], "hosts": ["a.test"], "pushback": {"cooldown": "off"},
+        "strategy": {"kind": "standard", "max_attempts": 5},
+    }  # fmt: skip
+    config = {"upstreams": {"a": upstream}}
+    weather = {"a": (Weather(0.0, "refused", 0.01, 30.0, "0"), Weather(0.0, "failed", 0.01, None, "1"))}
+    return Script(0, config, config, weather, {}, (Asked(0.0),))
+
+
+def _forgets(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.skipif(CORE == "compiled", reason="compiled classes can't be made to fail")
+@pytest.mark.parametrize(
+    ("owner", "name", "scripts", "what"),
+    [
+        (EndpointPicker, "push_back", [_two_endpoints()], "before its pushback ends"),
+        (WaitingRoom, "leave", map(drawn, range(8)), "seats of the waiting room"),
+        (Governor, "leave", map(drawn, range(8)), "lane"),
+    ],
+    ids=["pushbacks", "seats", "turns"],
+)
+def test_a_broken_law_is_found(
+    owner: type, name: str, scripts: Any, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, _forgets)
+    assert any(what in broken(script) for script in scripts)
+
+
+@pytest.mark.skipif(CORE == "compiled", reason="compiled classes can't be made to fail")
+def test_what_is_found_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EndpointPicker, "push_back", _forgets)
+    script = _two_endpoints()
+    larger = replace(script, calls=(Asked(0.0), Asked(0.5, size=10), Asked(40.0, gone=0.1)))
+    small = reduced(larger, broken(larger))
+    assert len(small.calls) == 1
+    assert "before its pushback ends" in broken(small)
