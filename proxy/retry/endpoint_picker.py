@@ -147,8 +147,7 @@ class EndpointPicker:
         if before is None:
             choice: Choice | None = endpoints.choose_any(avoid, now, least=self._least)
         else:
-            free = [index for index in endpoints.able(now) if self._is_free(index, waits, now)] if self.several else ()
-            only = endpoints.best(free, avoid, now, least=self._least)[0] if free else None
+            only = self._again_at(flight.endpoint, avoid, waits, now) if self.several else None
             choice = endpoints.choose(avoid, now, only, least=self._least)
         if choice is None or (choice.index == flight.endpoint and not choice.probe):
             return flight.endpoint
@@ -159,6 +158,19 @@ class EndpointPicker:
             flight.payment.choice = choice
         flight.endpoint = choice.index
         return choice.index
+
+    def _again_at(self, before: int, avoid: tuple[int, ...], waits: Callable[[str], float], now: float) -> int | None:
+        """The number of the endpoint for an attempt that is sent again at once, after the endpoint `before` did not
+        take it; None if every breaker is open. Endpoints that asked this call to wait are passed over, and so are those
+        that would hold it for longer than `before`, which has let it go. `avoid` and `waits` are as for `take_again`.
+        """
+        able = self.endpoints.able(now)
+        wanted = [index for index in able if self.left(index, now) <= 0]
+        if not wanted:
+            return before if able else None
+        held = waits(self.label(before))
+        free = [index for index in wanted if waits(self.label(index)) <= held]
+        return self.endpoints.best(free or wanted, avoid, now, least=self._least)[0]
 
     def failed(self, flight: Flight, fault: Fault | None, now: float) -> bool:
         """Note that an attempt failed at its endpoint. `fault`: the fault that ended it, None if it was answered.
@@ -185,9 +197,6 @@ class EndpointPicker:
         changed = choice.turned_ill(flight.since, now) if after_all else choice.ended(ill, flight.since, now)
         if changed is not None:
             self._circuit_changed(self._upstream, choice.label, changed, choice.breaker.seconds_left(now))
-
-    def _is_free(self, index: int, waits: Callable[[str], float], now: float) -> bool:
-        return self.left(index, now) <= 0 and waits(self.label(index)) <= 0
 
     def _avoided(self, state: State) -> tuple[int, ...]:
         """The numbers of the endpoints that the next attempt avoids while another is left: those at which the call has
