@@ -148,6 +148,10 @@ docs: $(DOCS) $(DEV) ## write the generated pages of docs/ again, and build the 
 	@$(BIN)/python tools/command_pages.py --write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # -q would leave the warnings uncounted
 
+.PHONY: pictures
+pictures: $(DEV) ## photograph the dashboard for its guide again (needs chromium; takes six minutes)
+	@$(BIN)/python tools/pictures.py $(ARGS)
+
 .PHONY: clean
 clean: ## remove the environment and everything that was generated
 	@find proxy -name '*.so' -delete

@@ -117,7 +117,9 @@ class WorkerShare(NamedTuple):
 def data_path(
     settings: Settings, sink: LineSink, notify: Notify, metrics: Metrics, share: WorkerShare | None = None
 ) -> DataPath:
-    """Make the data path of a process and its observers; its log goes to `sink`. `share` is given for a worker."""
+    """Make the data path of a process and its observers; its log goes to `sink`. `share`: what a worker shares with the
+    other workers; None if the process is the only one.
+    """
     loop, recent = asyncio.get_running_loop(), RecentCalls()
     console = is_for_people(settings.log.format, OUT)
     log = AccessLog(sink, console=console, level=settings.log.level, later=loop.call_later)

@@ -387,11 +387,6 @@ class Policies:
         return file
 
 
-def _is_chosen(share: EndpointShare) -> bool:
-    """Whether an endpoint has another weight than 1 or another priority than 0, the defaults."""
-    return share.weight != 1 or share.priority != 0
-
-
 def _without_overruled(over: Map, under: Map) -> Map:
     """The lower layer `under` without those settings of header fields that the upper layer `over` overrules: fields
     that `over` removes, or sets under a name in another case. Merging alone would leave both settings in the result.

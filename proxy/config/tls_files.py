@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 
+from proxy.client_certificate import EncryptedKeyError, load_client_certificate
+
 
 def fault_of_files(files: tuple[str, ...]) -> str:
     """Return what is wrong with a file of roots (`verify`), or with the files of a client certificate and its key, as a
@@ -26,8 +28,8 @@ def _fault_of_roots(file: str) -> str:
 
 def _fault_of_pair(cert: str, key: str) -> str:
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password=_no_password)
-    except _EncryptedError:
+        load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert, key)
+    except EncryptedKeyError:
         return f"{key} is encrypted: decrypt it with openssl pkey -in {key} -out FILE"
     except ssl.SSLError as error:
         reason: str | None = error.reason
@@ -39,12 +41,3 @@ def _fault_of_pair(cert: str, key: str) -> str:
     except OSError:
         return _fault_of_roots(cert) or f"{key} can't be read"
     return ""
-
-
-class _EncryptedError(Exception):
-    """A key's file needs a password."""
-
-
-def _no_password() -> str:
-    """Refuse to give a password, in place of OpenSSL's question on the terminal."""
-    raise _EncryptedError

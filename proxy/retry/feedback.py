@@ -120,8 +120,8 @@ def report_limits(next_attempt: NextAttempt, flight: Flight, reply: Reply, now: 
 
 
 def learn(next_attempt: NextAttempt, throttled: bool, now: float) -> None:
-    """Report the end of an attempt to the adaptive limiter. `next_attempt`: has the limiter. `throttled`: the attempt
-    was throttled.
+    """Report the end of an attempt to the adaptive limiter, if the call's strategy has one. `next_attempt`: the part of
+    the call that holds the limiter. `throttled`: the attempt was throttled.
     """
     scope = next_attempt.scope
     if scope.pacing is not None and next_attempt.policy.mode == "enforce":
@@ -131,8 +131,8 @@ def learn(next_attempt: NextAttempt, throttled: bool, now: float) -> None:
 
 
 def report_to_endpoint(next_attempt: NextAttempt, flight: Flight, failure: Failure, now: float) -> None:
-    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `next_attempt`: has
-    both.
+    """Report the failed attempt `flight` to its endpoint, and to the endpoint's circuit breaker. `next_attempt`: the
+    part of the call that holds both.
     """
     if next_attempt.picker is not None and flight.endpoint is not None:
         next_attempt.picker.failed(flight, failure.fault, now)

@@ -131,7 +131,7 @@ def story(call: Mapping[str, Any]) -> Iterator[str]:
     yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {duration(call['duration'])}"
     for attempt in call["history"]:
         yield f"  {attempt['attempt']}. {_attempt(attempt)}"
-    if call.get("detail"):
+    if call.get("detail") and not any(attempt.get("detail") == call["detail"] for attempt in call["history"]):
         yield f"detail: {call['detail']}"
     if call.get("remedy"):
         yield f"what helps: {call['remedy']}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proxy.client_certificate import load_client_certificate
 from proxy.retry.routing import Endpoint
 from proxy.transport.faults import CertificateFileError
 
@@ -252,7 +253,7 @@ def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, proto
     context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     # First, since each attempt loads files again that can't be used, and the system's roots take 18 ms of the loop.
     if client_cert is not None:
-        context.load_cert_chain(*client_cert, password=_no_password)
+        load_client_certificate(context, *client_cert)
     if verify is False:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -261,8 +262,3 @@ def _make_context(verify: bool | str, client_cert: tuple[str, str] | None, proto
     else:
         context.load_verify_locations(cafile=verify)
     return context
-
-
-def _no_password() -> str:
-    """Refuse to give the password of a key's file: OpenSSL would ask the terminal for it, and all calls would wait."""
-    raise CertificateFileError("the key is encrypted")

@@ -60,15 +60,6 @@ def set_members(body: bytes, members: Mapping[str, bytes]) -> bytes:
     return b"".join([*parts, body[start:]])
 
 
-def is_object(body: bytes) -> bool:
-    """Whether a body is one whole JSON object in UTF-8, which `set_members` accepts."""
-    try:
-        _check(body)
-    except NoObjectError:
-        return False
-    return True
-
-
 def _check(body: bytes) -> None:
     try:
         text = body.decode("utf-8")

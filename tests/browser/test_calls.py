@@ -170,3 +170,28 @@ async def test_calls_can_be_linked_sorted_and_taken_away(tmp_path: Path, open_pa
         await expect(page.locator(".story")).to_contain_text("No attempt was made: the call was held for")
         upstream.opened.set()
         await first
+
+
+async def test_the_call_of_a_link_is_whole_whichever_answer_comes_first(tmp_path: Path, open_page: Open) -> None:
+    """The page asks for the call, for the last calls and for the upstreams at the same time."""
+    async with Gate() as upstream, Redrive(tmp_path, CONFIG.format(url=upstream.url)) as running:
+        for _ in range(120):  # more than the page lists at first
+            await call(running, "/find/down")
+        page = await open_page(running.admin)
+        story = page.locator("#call-list .story")
+        opened = asyncio.Event()
+
+        async def later(route: Any) -> None:
+            await opened.wait()
+            await route.continue_()
+
+        for path in ("upstreams", "requests?*"):
+            await page.route(f"**/{path}", later)
+        await page.goto("about:blank")
+        await page.goto(f"{running.admin}/#calls?kind=notable&call=1")
+        await expect(story).to_contain_text("attempts_exhausted")
+        opened.set()
+        await expect(story).to_contain_text("What if")
+        await expect(story).to_contain_text("at most 1 attempt")
+        await expect(page.locator("li > button.call")).to_have_count(120)
+        await expect(story).to_be_in_viewport()

@@ -122,6 +122,14 @@ def test_why_says_in_words_what_was_decided() -> None:
     ]
 
 
+def test_why_says_a_detail_of_an_attempt_once() -> None:
+    call = {"method": "GET", "path": "/", "upstream": "a", "host": "", "time": "09:14:03", "outcome": "outage"}
+    call |= {"status": 502, "duration": 0.0, "detail": "the connection was refused"}
+    attempt = {"attempt": 1, "fault": "connect_failure", "detail": "the connection was refused"}
+    assert [*story({**call, "history": [attempt]})][2:] == ["  1. connect_failure (the connection was refused)"]
+    assert [*story({**call, "history": []})][2:] == ["detail: the connection was refused"]
+
+
 def test_why_says_of_a_request_that_could_not_be_read_no_more_than_that() -> None:
     call = {"method": "", "path": "", "upstream": "", "host": "", "time": "09:14:03", "outcome": "bad_request"}
     first, _ = story({**call, "status": 400, "duration": 0.0, "history": []})

@@ -79,6 +79,7 @@ class House {
     try {
       const [last, notable] = await Promise.all([json("requests?limit=200"), json("requests?only=notable&limit=300")]);
       for (const call of [...last.requests, ...notable.requests].sort((a, b) => a.number - b.number)) this.keep(call);
+      this.calls_panel.find_again();
       this.changed();
     } catch {
 // the stream shows what is wrong
@@ -91,6 +92,7 @@ class House {
       const { upstreams } = await json("upstreams");
       this.about = new Map(upstreams.map((each) => [each.label, each]));
       this.named = new Set(upstreams.map((each) => each.name));
+      if (!this.learned) this.calls_panel.open_again(); // a call of a link may have been opened before this was known
       this.learned = true;
       this.changed();
     } catch {

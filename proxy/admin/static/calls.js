@@ -122,6 +122,7 @@ export class Calls {
     const kind = $("call-kind").value;
     const source = kind === "all" ? house.calls() : house.notable;
     const shown = this.chosen(source, kind);
+    if (this.open.size) this.reach(shown);
     this.place_rows(shown.slice(0, this.most));
     this.more.hidden = shown.length <= this.most;
     $("call-sort").value = this.sort.by;
@@ -248,14 +249,34 @@ export class Calls {
     this.linked = call;
     this.rows.get(call.number)?.remove();
     this.rows.delete(call.number);
-    const kind = $("call-kind").value;
-    const at = this.chosen(kind === "all" ? this.house.calls() : this.house.notable, kind).findIndex((each) => each.number === call.number);
-    this.most = Math.max(this.most, Math.ceil((at + 1) / PAGE) * PAGE);
     this.draw();
     const head = this.rows.get(call.number)?.firstChild;
     head?.scrollIntoView({ block: "center" });
     head?.focus({ preventScroll: true });
     if (step) this.house.moved_on();
+  }
+
+  /** Show as many calls as are needed for the opened call of the address: calls that come later may be sorted before it. */
+  reach(shown) {
+    const at = this.linked ? shown.findIndex(({ number }) => number === this.linked.number) : -1;
+    this.most = Math.max(this.most, Math.ceil((at + 1) / PAGE) * PAGE);
+  }
+
+  /** Make the open calls again, where they are. */
+  open_again() {
+    const focused = [...this.open].find((number) => this.rows.get(number)?.contains(document.activeElement));
+    for (const number of this.open) {
+      this.rows.get(number)?.remove();
+      this.rows.delete(number);
+    }
+    this.draw();
+    this.rows.get(focused)?.firstChild.focus({ preventScroll: true });
+  }
+
+  /** Scroll to the call of the address again, now that the last calls are listed around it. */
+  find_again() {
+    this.draw();
+    if (this.open.size && this.linked) this.rows.get(this.linked.number)?.scrollIntoView({ block: "center" });
   }
 
   forget() {

@@ -87,7 +87,7 @@ function facts(call, house) {
   const route = about?.routes.find((each) => each.route === call.route) ?? about;
   const pairs = [
     ["upstream", [call.upstream, call.route].filter(Boolean).join(" › ")],
-    ["strategy", call.strategy ? `${call.strategy}${route ? `, at most ${route.max_attempts} attempts` : ""}` : ""],
+    ["strategy", call.strategy ? `${call.strategy}${route ? `, at most ${route.max_attempts} attempt${route.max_attempts === 1 ? "" : "s"}` : ""}` : ""],
     ["bucket", route?.bucket ?? ""],
     ["host", call.host],
     ["path", call.path],

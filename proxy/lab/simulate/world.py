@@ -85,7 +85,7 @@ class World:
             return self._failing(503, scenario.latency, 0)
         limit = scenario.limit if outage is None else outage.limit
         if limit is not None:
-            refused = self._over(limit, key, now, size)
+            refused = self._refused_by(limit, key, now, size)
             if refused is not None:
                 self.refused += 1
                 return refused
@@ -143,9 +143,10 @@ class World:
         self._recovering = self._scenario.recovering_at(now)
         self._until = next((edge for edge in self._edges if edge > now), math.inf)
 
-    def _over(self, most: int, key: int, now: float, size: int) -> Sending | None:
-        """Count a request against the limit of this key, which allows `most` in a window; `size`: how much of it the
-        request takes. If there is no room, count nothing and return the refusal; else return None.
+    def _refused_by(self, most: int, key: int, now: float, size: int) -> Sending | None:
+        """Count a request against the limit of this key, and return None; if the limit has no room for it, count
+        nothing and return the refusal. `most`: what the limit allows in a window; `size`: how much of that the request
+        takes.
         """
         limit = self._limits.get(key)
         if limit is None:

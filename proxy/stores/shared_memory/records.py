@@ -463,12 +463,6 @@ class Number(Record):
                 return number
             self._attach()
 
-    def raise_to(self, number: float) -> None:
-        """Set the number to `number`, unless it is that high already."""
-        self.open()
-        self.doubles[self.value] = max(number, self.doubles[self.value])
-        self.close()
-
 
 class Pair(Number):
     """A record of two numbers, the `_level` and the `_at` of a quota that refills in quiet, which are changed in place.
