@@ -83,7 +83,7 @@ MODULES = [
     "proxy.retry.lanes",
     "proxy.retry.limit",
     "proxy.retry.losses",
-    "proxy.retry.lost_paths",
+    "proxy.retry.lost_rows",
     "proxy.retry.machine",
     "proxy.retry.next_attempt",
     "proxy.retry.octet_search",

@@ -6,6 +6,7 @@ from proxy.retry.fleet_part cimport FleetPart
 from proxy.retry.lane_places cimport LanePlaces
 from proxy.retry.lane_queue cimport LaneQueue
 from proxy.retry.limit cimport Limit
+from proxy.retry.lost_rows cimport LostRow
 from proxy.retry.outage cimport Outage
 from proxy.retry.traffic cimport Traffic
 
@@ -37,7 +38,7 @@ cdef class Lane:
     @cython.locals(limit=Limit, most=double)
     cpdef refused(self, double sent, double now, long flying, bint quick, bint silent=*)
     cpdef asked_to_wait(self, double sent, double now, bint quick)
-    cpdef bint lost(self, double now, double share, bint again, long of_path=*) except -1
+    cpdef bint lost(self, double now, double share, LostRow row, bint again=*, long of_path=*) except -1
     cpdef double ask(self, waiter, double now, bint retries=*) except? -1
     cpdef landed(self, attempt, double sent, double now, bint well, double ratio=*, double usual=*)
     cpdef started_elsewhere(self, double delay, long status, double now)

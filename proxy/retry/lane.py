@@ -31,6 +31,7 @@ from proxy.retry.fleet_part import FleetPart
 from proxy.retry.lane_places import LanePlaces
 from proxy.retry.lane_queue import LaneQueue
 from proxy.retry.limit import Limit
+from proxy.retry.lost_rows import LostRow
 from proxy.retry.outage import Outage
 from proxy.retry.starter import Starter
 from proxy.retry.traffic import Traffic
@@ -200,22 +201,19 @@ class Lane:
         """
         self.limit.asked_to_wait(sent, now, quick=quick)
 
-    def lost(self, now: float, share: float, again: bool, of_path: int = 0) -> bool:
-        """Note that an attempt ended without an answer. Returns whether an outage begins. `share`: the usual share (0
-        to 1) of such attempts. `again`: this is the second attempt of its call that could not connect. `of_path`: how
-        many attempts in a row on this attempt's path ended without an answer, including this one.
-        """
-        began = self.outage.lost(now, share, again, of_path)
+    def lost(self, now: float, share: float, row: LostRow, again: bool = False, of_path: int = 0) -> bool:
+        """Note that an attempt ended without an answer (`Outage.lost`). Returns whether an outage begins."""
+        began = self.outage.lost(now, share, row, again, of_path)
         if began and self.fleet.link is not None:
             self.fleet.link.outage_began(now)
         return began
 
-    def begin_outage(self, now: float, since: float, row: int, answered_at: float) -> None:
-        """Begin an outage, if there is none. `since`: the time since which attempts end without an answer. `row`: how
-        many in a row have ended so. `answered_at`: the time of the last answer.
+    def begin_outage(self, now: float, row: LostRow, answered_at: float) -> None:
+        """Begin an outage, if there is none. `row`: the attempts in a row that ended without an answer. `answered_at`:
+        the time of the last answer.
         """
         if not self.outage.is_on:
-            self.outage.begin(now, since, row, answered_at)
+            self.outage.begin(now, row, answered_at)
 
     def end_outage(self, now: float) -> None:
         """End the outage although no answer came, because the outage of another lane covers its calls too. The held

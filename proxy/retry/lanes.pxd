@@ -4,7 +4,7 @@ cimport cython
 
 from proxy.retry.caller cimport Caller
 from proxy.retry.lane cimport Lane
-from proxy.retry.lost_paths cimport LostPaths
+from proxy.retry.lost_rows cimport LostRows
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.usual_times cimport UsualTimes
 from proxy.retry.weather_changes cimport WeatherWatch
@@ -18,13 +18,12 @@ cdef class Lanes:
     cdef public object fleet
     cdef public WeatherWatch watch
     cdef public UsualTimes usual
-    cdef public LostPaths lost
+    cdef public LostRows lost
     cdef public Traffic traffic
     cdef public dict traffics
     cdef public Lane first
     cdef public dict by_name
     cdef public set holding
-    cdef public long suspects
     cdef public long _credentials
     cdef public long _paths
     cdef public object _ends
@@ -47,7 +46,7 @@ cdef class Lanes:
     @cython.locals(lane=Lane, holding=set, watch=WeatherWatch)
     cpdef look(self, changed, double now)
     cpdef _note_limit(self, Lane lane)
-    cpdef suspect(self, long more)
+    @cython.locals(lost=LostRows, watched=bint, traffic=Traffic)
     cpdef set_watched(self)
 
 

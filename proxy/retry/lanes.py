@@ -12,7 +12,7 @@ from proxy.retry.caller import Caller, Name, is_credentials, is_paths
 from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS, SAME, Ends, FleetCooldowns, credential_of
 from proxy.retry.facts import Fields
 from proxy.retry.lane import Lane
-from proxy.retry.lost_paths import LostPaths
+from proxy.retry.lost_rows import LostRows
 from proxy.retry.traffic import Traffic
 from proxy.retry.usual_times import KNOWN, UsualTimes
 from proxy.retry.weather_changes import WeatherWatch
@@ -27,11 +27,10 @@ class Lanes:
     that lane's count of attempts. `by_name`: all lanes. `traffics`: the counts of attempts by endpoint.
 
     `quiet_from`: the time (seconds, the callers' clock) from which no lane holds a call, infinity if that is not known.
-    `holding`: the lanes that hold calls, here or on another machine. `suspects`: how many lanes of routes and paths
-    there are whose latest attempt ended without an answer. `fleet`: the link by which cooldowns are shared with other
-    machines, None for none. `watch`: the object that reports when limits and outages begin and are over, None if
-    nothing observes them. `usual`: the usual times of answers. `lost`: the paths whose latest attempts ended without an
-    answer.
+    `holding`: the lanes that hold calls, here or on another machine. `fleet`: the link by which cooldowns are shared
+    with other machines, None for none. `watch`: the object that reports when limits and outages begin and are over,
+    None if nothing observes them. `usual`: the usual times of answers. `lost`: the latest attempts in a row that ended
+    without an answer.
     """
 
     __slots__ = (
@@ -46,7 +45,6 @@ class Lanes:
         "holding",
         "lost",
         "quiet_from",
-        "suspects",
         "traffic",
         "traffics",
         "usual",
@@ -58,13 +56,12 @@ class Lanes:
         self.fleet: FleetCooldowns | None = None
         self.watch: WeatherWatch | None = None
         self.usual = UsualTimes()
-        self.lost = LostPaths()
+        self.lost = LostRows()
         self.traffic = Traffic()
         self.traffics = {"": self.traffic}
         self.first = self._make(("", ALL_CALLERS))
         self.by_name: dict[Name, Lane] = {("", ALL_CALLERS): self.first}
         self.holding: set[Lane] = set()
-        self.suspects = 0
         self._credentials = 0  # how many lanes are about callers that share a credential,
         self._paths = 0  # or a path
         self._ends: Ends[Name] = Ends()  # the ends of the delays of all lanes but the first
@@ -228,8 +225,7 @@ class Lanes:
             self.watch.forget(lane)
         if self.fleet is not None:
             self.fleet.forget(name)
-        if lane.outage.is_suspected and name[1] != ALL_CALLERS:
-            self.suspects -= 1
+        self.lost.rows.pop(name, None)
         self._limited.discard(lane)
         held = lane.queue.take_all()
         lane.fleet.elsewhere = False
@@ -268,24 +264,17 @@ class Lanes:
         elif is_credentials(lane.name):
             self._limited.add(lane)
 
-    def suspect(self, more: int) -> None:
-        """Change the number of lanes whose latest attempt ended without an answer. `more`: the number to add, which may
-        be negative.
-        """
-        self.suspects += more
-        self.set_watched()
-
     def set_watched(self) -> None:
         """Set `is_watched` of each endpoint's traffic: whether drivers have to report every attempt that is answered
-        well to the governor. They have to while calls are held, while a lane's latest attempt ended without an answer,
-        and until enough usual times are known.
+        well to the governor. They have to while calls are held, while the latest attempt of a route or path, or to the
+        endpoint, ended without an answer, and until enough usual times are known.
         """
-        watched = bool(self.suspects or self.lost.rows or self.holding or self.usual.count < KNOWN)
-        self.traffic.is_watched = watched or self.first.outage.lost_in_a_row > 0
+        lost = self.lost
+        watched = bool(lost.lone is not None or lost.rows or self.holding or self.usual.count < KNOWN)
+        self.traffic.is_watched = watched or lost.is_suspected("")
         if len(self.traffics) > 1:
             for endpoint, traffic in self.traffics.items():
-                lane = self.by_name.get((endpoint, ALL_CALLERS))
-                traffic.is_watched = watched or (lane is not None and lane.outage.is_suspected)
+                traffic.is_watched = watched or lost.is_suspected(endpoint)
 
     def settle(self, now: float) -> bool:
         """End the limits and outages that nothing keeps in force any more, and report their end; otherwise that would

@@ -7,7 +7,7 @@ from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.evidence cimport Evidence
 from proxy.retry.lane cimport Lane
 from proxy.retry.lanes cimport Lanes, may_hold
-from proxy.retry.lost_paths cimport LostPath, LostPaths
+from proxy.retry.lost_rows cimport LostRow, LostRows
 from proxy.retry.outage cimport Outage, is_row
 from proxy.retry.route_names cimport RouteNames
 from proxy.retry.traffic cimport Traffic
@@ -19,28 +19,29 @@ cdef double _NEVER
 
 cdef class Losses:
     cdef public Lanes _lanes
-    cdef public LostPaths _lost
+    cdef public LostRows _lost
     cdef public UsualTimes _usual
-    cdef public tuple _lone
 
     @cython.locals(lanes=Lanes)
     cpdef bint is_lost(self, RouteNames names, Lane base) except -1
+    @cython.locals(lost=LostRows)
     cdef bint _all_answer(self, Lane base) except -1
-    @cython.locals(lone=tuple, lanes=Lanes, outage=Outage, is_alone=bint)
+    @cython.locals(lone=tuple, lost=LostRows, lanes=Lanes, outage=Outage, is_alone=bint)
     cpdef answered_well(self, RouteNames names, Lane base, double now, bint holds)
-    @cython.locals(lanes=Lanes, outage=Outage, was_suspected=bint)
+    @cython.locals(lanes=Lanes, outage=Outage, lost=LostRows, was_suspected=bint)
     cpdef answered(self, RouteNames names, Lane base, double now, bint own, bint holds)
-    @cython.locals(lone=tuple, lanes=Lanes, lane=Lane, of_path=Lane, each=Lane)
+    @cython.locals(lone=tuple, lanes=Lanes, lost=LostRows, lane=Lane, was_suspected=bint)
     cdef _own_answered(self, RouteNames names, Lane base, double now)
-    @cython.locals(lanes=Lanes, traffic=Traffic, outage=Outage)
+    @cython.locals(lanes=Lanes, traffic=Traffic, outage=Outage, lost=LostRows)
     cpdef bint lost_alone(self, RouteNames names, AttemptEnding ending, Lane base, double now, bint several) except -1
-    @cython.locals(lone=tuple, lanes=Lanes)
+    cdef bint _count_at_once(self, RouteNames names, str how, double now) except -1
+    @cython.locals(lone=tuple)
     cdef _count_lone(self)
-    @cython.locals(lanes=Lanes, number=cython.longlong, lane=Lane, outage=Outage, was_suspected=bint)
+    @cython.locals(lanes=Lanes, number=cython.longlong, lane=Lane, outage=Outage, evidence=Evidence, row=LostRow, answered_at=double)
     cpdef lost(self, Caller caller, AttemptEnding ending, double now, Lane base, bint again)
-    @cython.locals(lanes=Lanes, lane=Lane, outage=Outage, evidence=Evidence, row=LostPath, of_path=long, was_suspected=bint, held=bint, began=bint, share=double)
+    @cython.locals(lanes=Lanes, lost=LostRows, usual=UsualTimes, lane=Lane, outage=Outage, evidence=Evidence, row=LostRow, of_path=LostRow, on_path=long, held=bint, began=bint, share=double)
     cdef _route_lost(self, RouteNames names, str how, long long number, double now, Lane base)
-    cdef _path_lost(self, RouteNames names, LostPath row, double now, Lane base)
+    cdef _path_lost(self, RouteNames names, LostRow row, double now, Lane base)
     cdef _end_paths(self, RouteNames names, Lane base, double now)
     @cython.locals(found=bint, lane=Lane)
     cpdef bint probe_lost(self, attempt, joined, Lane base, double now) except -1
@@ -48,4 +49,3 @@ cdef class Losses:
 
 cpdef bint was_never_there(Lane lane, double now) except -1
 cdef bint _is_out(Lane lane) except -1
-cdef str _path_at(str endpoint, RouteNames names)

@@ -1,8 +1,7 @@
 """How attempts of one scope that end without an answer begin outages, and how answers end them.
 
 Contract, section 14, "An outage". A connection that is not made counts for its endpoint. Any other end without an
-answer of the upstream's own counts for the attempt's route and method, or for its path alone
-(`proxy.retry.lost_paths`).
+answer of the upstream's own counts for the attempt's route and method, or for its path alone (`proxy.retry.lost_rows`).
 
 Mostly such an attempt is the only one: the next attempt on its path is answered. So the first such attempt, while
 nothing else is suspected, is only noted (`LoneLoss`). Once another attempt fails too, it is counted for its lane (the
@@ -12,34 +11,27 @@ queue of a group of callers) and its path. If an attempt on its path is answered
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes, may_hold
-from proxy.retry.lost_paths import LostPath
+from proxy.retry.lost_rows import LostRow
 from proxy.retry.outage import ANSWERED_WITHIN, is_row
 from proxy.retry.route_names import RouteNames
 
 _NEVER = float("inf")
 
 
-#: The only attempt that has ended without an answer since all lanes of its scope answered: the names of its route, how
-#: it ended (a status), its number among the endpoint's attempts, and when it ended (seconds).
-LoneLoss: TypeAlias = tuple[RouteNames, str, int, float]
-
-
 class Losses:
     """The attempts of one scope that ended without an answer, and the outages that they begin in the scope's lanes."""
 
-    __slots__ = ("_lanes", "_lone", "_lost", "_usual")
+    __slots__ = ("_lanes", "_lost", "_usual")
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
         self._lost = lanes.lost
         self._usual = lanes.usual
-        self._lone: LoneLoss | None = None
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
@@ -57,7 +49,8 @@ class Losses:
         """Whether the latest attempt of each route and path was answered, and so was the latest of the endpoint, which
         has no outage either. `base`: the lane of the endpoint.
         """
-        return not (self._lanes.suspects or self._lost.rows or base.outage.lost_in_a_row or _is_out(base))
+        lost = self._lost
+        return not (lost.lone is not None or lost.rows or lost.is_suspected(base.name[0]) or _is_out(base))
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -66,12 +59,13 @@ class Losses:
         faster for nearly all answers: if the latest attempts were all answered, and there is no outage, nothing has to
         be noted. The arguments are those of `answered`.
         """
-        lone, outage, lanes = self._lone, base.outage, self._lanes
+        lost, outage, lanes = self._lost, base.outage, self._lanes
+        lone = lost.lone
         is_alone = lone is not None and lone[0] is names and base is lanes.first and not holds
-        if is_alone and not (outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain):
-            base.traffic.answered_at = outage.answered_at = self._lost.answered_at = now
-            self._lone = None
-            lanes.suspect(-1)
+        if is_alone and not (lost.endpoints or outage.since < _NEVER or outage.in_vain):
+            base.traffic.answered_at = outage.answered_at = lost.answered_at = now
+            lost.lone = None
+            lanes.set_watched()
         elif not self._all_answer(base):
             self.answered(names, base, now, own=True, holds=holds)
 
@@ -81,9 +75,9 @@ class Losses:
         route ends too; False for an answer that says that the service is not reached (a gateway's 503, say). `holds`:
         calls may be held now.
         """
-        lanes, outage = self._lanes, base.outage
+        lanes, outage, lost = self._lanes, base.outage, self._lost
         base.traffic.answered_at = now
-        was_suspected = outage.lost_in_a_row > 0
+        was_suspected = lost.endpoint_answered(base.name[0])
         if not (was_suspected or holds or _is_out(base)):
             outage.answered_at = now
         elif base.answered(now):
@@ -92,33 +86,30 @@ class Losses:
                 other.time_probe(now, base)
         if was_suspected:
             lanes.set_watched()
-        if own and (lanes.suspects or self._lost.rows or holds):
+        if own and (lost.lone is not None or lost.rows or holds):
             self._own_answered(names, base, now)
 
     def _own_answered(self, names: RouteNames, base: Lane, now: float) -> None:
         """Note that the endpoint itself answered an attempt, which ends the outages of the attempt's route and path.
         `names`: their names. `base`: the endpoint's lane.
         """
-        lone = self._lone
+        lanes, lost, endpoint = self._lanes, self._lost, base.name[0]
+        lone = lost.lone
         if lone is not None:
-            if lone[0] is names and base is self._lanes.first:
-                self._lone = None
-                self._lost.answered_at = now
-                self._lanes.suspect(-1)
+            if lone[0] is names and base is lanes.first:
+                lost.lone = None
+                lost.answered_at = now
+                lanes.set_watched()
                 return
             self._count_lone()
-        lanes, endpoint = self._lanes, base.name[0]
-        if self._lost.rows:
-            self._lost.answered(_path_at(endpoint, names), now)
+        was_suspected = len(lost.rows) > 0 and lost.answered(endpoint, names, now)
         lane = lanes.find((endpoint, names.lost))
-        of_path: Lane | None = None
+        if lane is not None and (was_suspected or _is_out(lane)) and lane.answered(now):
+            lanes.look((lane,), now)
         if lanes.tells_paths_apart() and names.has_path:
-            of_path = lanes.find((endpoint, names.lost_path()))
-        for each in (lane, of_path):
-            if each is not None and (each.outage.lost_in_a_row or each.outage.since < _NEVER):
-                lanes.suspects -= each.outage.lost_in_a_row > 0
-                if each.answered(now):
-                    lanes.look((each,), now)
+            lane = lanes.find((endpoint, names.lost_path()))
+            if lane is not None and _is_out(lane) and lane.answered(now):
+                lanes.look((lane,), now)
         lanes.set_watched()
 
     # -- attempts without an answer -----------------------------------------------------------------------------------
@@ -129,48 +120,62 @@ class Losses:
         that one. Returns False, and notes nothing, if the attempt has to count at once, because something else is
         suspected already, or a fleet shares the lanes.
         """
-        lanes, traffic, outage = self._lanes, base.traffic, base.outage
-        if lanes.suspects or self._lost.rows or outage.lost_in_a_row or outage.since < _NEVER or outage.in_vain:
+        lanes, traffic, outage, lost = self._lanes, base.traffic, base.outage, self._lost
+        if lost.lone is not None or lost.rows or lost.endpoints or outage.since < _NEVER or outage.in_vain:
             return False
         if lanes.fleet is not None or (several and self.is_lost(names, base)):
             return False  # a fleet is asked for the weather of a lane as soon as the lane is made
-        self._lone = names, ending.how, traffic.ended, now
+        if not lost.is_shared:
+            lost.lone = names, ending.how, traffic.ended, now
+        elif not self._count_at_once(names, ending.how, now):
+            return False
         traffic.answered_at = outage.answered_at = now  # by the gateway
-        lanes.suspects += 1
         if len(lanes.traffics) == 1:
             traffic.is_watched = True
         else:
             lanes.set_watched()
         return True
 
+    def _count_at_once(self, names: RouteNames, how: str, now: float) -> bool:
+        """Count a lone loss for its route and its path, since the next one may be another process's. `names`: their
+        names. `how`: how the attempt ended. Returns False, and counts nothing, if the route's lane has to know of it.
+        """
+        lane = self._lanes.find(("", names.lost))
+        if lane is not None and lane.outage.begins_again:
+            return False
+        self._lost.lost_route("", names, how, False, now)
+        if names.has_path:
+            self._lost.lost_path("", names, how, self._usual.last(names.timed), now)
+        return True
+
     def _count_lone(self) -> None:
         """Count the lone loss (see `LoneLoss`) for its lane and its path, since another attempt has failed."""
-        lone, lanes = self._lone, self._lanes
+        lone = self._lost.lone
         assert lone is not None
-        self._lone = None
-        lanes.suspects -= 1
+        self._lost.lone = None
         names, how, number, at = lone
-        self._route_lost(names, how, number, at, lanes.first)
+        self._route_lost(names, how, number, at, self._lanes.first)
 
     def lost(self, caller: Caller, ending: AttemptEnding, now: float, base: Lane, again: bool) -> None:
         """Note that an attempt ended without an answer of its upstream's own. `ending`: how it ended. `base`: the
         endpoint's lane. `again`: neither this attempt nor an earlier one of its call could connect.
         """
-        if self._lone is not None:
+        if self._lost.lone is not None:
             self._count_lone()
-        lanes, number = self._lanes, base.traffic.ended
+        lanes, number, endpoint = self._lanes, base.traffic.ended, base.name[0]
         if ending.lost == "route":
             if ending.refused and not ending.quick:
-                lane = lanes.of((base.name[0], caller.names.lost))
+                lane = lanes.of((endpoint, caller.names.lost))
                 lane.limit.timed_out_at = base.limit.timed_out_at = now
             self._route_lost(caller.names, ending.how, number, now, base)
             return
-        outage = base.outage
+        outage, evidence = base.outage, base.limit.evidence
         outage.answered_at = max(outage.answered_at, base.traffic.answered_at)
-        was_suspected = outage.lost_in_a_row > 0
-        base.limit.evidence.note(number, ending.how)
-        base.lost(now, base.limit.evidence.share(), again)
-        if not was_suspected:
+        evidence.note(number, ending.how)
+        answered_at = _NEVER if outage.begins_again else outage.answered_at
+        row = self._lost.lost_endpoint(endpoint, ending.how, answered_at, now)
+        base.lost(now, evidence.share(), row, again)
+        if not base.traffic.is_watched:
             lanes.set_watched()
         lanes.look((base,), now)
 
@@ -179,47 +184,46 @@ class Losses:
         and method, or of its path alone, but not of the whole endpoint. `how`: how it ended (a status, or a kind of
         fault). `number`: the attempt's number among those of the endpoint. `base`: the endpoint's lane.
         """
-        lanes, endpoint = self._lanes, base.name[0]
+        lanes, endpoint, lost, usual = self._lanes, base.name[0], self._lost, self._usual
         lane = lanes.of((endpoint, names.lost))
         outage, evidence = lane.outage, base.limit.evidence
         if now - outage.answered_at > ANSWERED_WITHIN:
-            outage.answered_at = max(outage.answered_at, self._usual.last_of_any(names.timed))
+            answered_at = max(usual.last_of_any(names.timed), lost.route_answered_at(names))
+            outage.answered_at = max(outage.answered_at, answered_at)
         lane.limit.evidence.note(number, how)
-        row, of_path = None, 0
+        row = lost.lost_route(endpoint, names, how, outage.begins_again, now)
+        of_path: LostRow | None = None
         if names.has_path:
-            row = self._lost.lost(_path_at(endpoint, names), how, now)
-            of_path = row.count
-        was_suspected, held = outage.lost_in_a_row > 0, may_hold(lane, now)
-        share = evidence.share() if was_suspected or of_path > 1 else 0.0  # one attempt is no row
-        lanes.suspects += not was_suspected
-        began = lane.lost(now, share, False, of_path)
+            of_path = lost.lost_path(endpoint, names, how, usual.last(names.timed), now)
+        on_path = 0 if of_path is None else of_path.count
+        share = evidence.share() if row.count > 1 or on_path > 1 else 0.0  # one attempt is no row
+        held = may_hold(lane, now)
+        began = lane.lost(now, share, row, False, on_path)
         if began:
             self._end_paths(names, base, now)
-        elif row is not None and outage.since == _NEVER and is_row(of_path, now - row.since, share):
-            self._path_lost(names, row, now, base)
-        if not was_suspected:
+        elif of_path is not None and outage.since == _NEVER and is_row(on_path, now - of_path.since, share):
+            self._path_lost(names, of_path, now, base)
+        if not base.traffic.is_watched:
             lanes.set_watched()
         if held or began:
             lanes.look((lane,), now)
 
-    def _path_lost(self, names: RouteNames, row: LostPath, now: float, base: Lane) -> None:
+    def _path_lost(self, names: RouteNames, row: LostRow, now: float, base: Lane) -> None:
         """Begin an outage of the path with these names, if the path answered in the last minutes and has no outage yet.
         `row`: the path's latest attempts, which all ended without an answer. `base`: the endpoint's lane. The limit of
         that lane ends if it began after the first of these failures and other paths have answered since, because then
         these failures were its cause.
         """
-        answered_at = self._usual.last(names.timed)
-        if now - answered_at > ANSWERED_WITHIN:
-            return
+        if now - row.answered_at > ANSWERED_WITHIN:
+            row.answered_at = max(row.answered_at, self._lost.path_answered_at(names))
+            if now - row.answered_at > ANSWERED_WITHIN:
+                return
         lanes = self._lanes
         lane = lanes.of((base.name[0], names.lost_path()))
         if lane.outage.is_on:
             return
-        for number, how in enumerate(row.endings, base.traffic.ended - len(row.endings) + 1):
-            lane.limit.evidence.note(number, how)
-        lanes.suspects += not lane.outage.is_suspected
         lane.limit.timed_out_at = base.limit.timed_out_at
-        lane.begin_outage(now, row.since, row.count, answered_at)
+        lane.begin_outage(now, row, row.answered_at)
         others_answer = self._lost.answered_at > row.since
         if others_answer and base.limit.is_on and base.limit.has_evidence and base.limit.begun >= row.since:
             base.end_limit(now)
@@ -262,10 +266,3 @@ def was_never_there(lane: Lane, now: float) -> bool:
 def _is_out(lane: Lane | None) -> bool:
     """Whether this lane has an outage, or had one whose end calls waited for in vain; False if there is no lane."""
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
-
-
-def _path_at(endpoint: str, names: RouteNames) -> str:
-    """The key under which the path with these names is kept: the route and the beginning of the path, after the
-    endpoint if there are several.
-    """
-    return f"{endpoint} {names.timed}" if endpoint else names.timed

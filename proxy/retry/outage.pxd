@@ -2,6 +2,8 @@
 
 cimport cython
 
+from proxy.retry.lost_rows cimport LostRow
+
 
 cdef double _NEVER
 cdef long _IN_A_ROW
@@ -16,18 +18,18 @@ cdef class Outage:
     cdef public double probe_at
     cdef public double _gap
     cdef public double _probed_at
-    cdef public long lost_in_a_row
-    cdef public double _lost_from
+    cdef public list endings
+    cdef public bint begins_again
     cdef public double _tried_at
     cdef public double _since
     cdef public long _turned
     cdef public double _turned_at
 
-    @cython.locals(begins=bint)
-    cpdef bint lost(self, double now, double share, bint again=*, long of_path=*) except -1
+    @cython.locals(begins=bint, count=long)
+    cpdef bint lost(self, double now, double share, LostRow row, bint again=*, long of_path=*) except -1
     cpdef bint is_known(self, double now) except -1
     cpdef forget(self)
-    cpdef begin(self, double now, double since, long row, double answered_at)
+    cpdef begin(self, double now, LostRow row, double answered_at)
     cpdef probe_ended(self, double now, bint lost)
     @cython.locals(was_on=bint)
     cpdef bint answered(self, double now) except -1

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import math
 
+from proxy.retry.lost_rows import LostRow
+
 _NEVER = float("inf")
 
 #: An outage begins with at least so many attempts in a row without an answer, over so many seconds.
@@ -46,24 +48,24 @@ _LONGEST_TURN = 8.0
 
 
 class Outage:
-    """The attempts of one lane that ended without an answer, and the lane's outage. `since`: the time at which the
-    first attempt of the outage ended, infinity if there is no outage. `lost_in_a_row`: how many of the latest attempts
-    ended without an answer in a row. `answered_at`: the time of the last answer. `in_vain`: a call was held for as long
-    as a call may be, and no answer has come since. `probe`: the probe under way, None for none. `probe_at`: the time
-    from which the next probe may be sent. Times are seconds on the callers' clock.
+    """The outage of one lane. `since`: the time at which the first attempt of the outage ended, infinity if there is no
+    outage. `endings`: how the attempts ended that show it, as far as they are known. `begins_again`: the next attempt
+    without an answer begins a new row, since an outage was forgotten. `answered_at`: the time of the last answer.
+    `in_vain`: a call was held for as long as a call may be, and no answer has come since. `probe`: the probe under way,
+    None for none. `probe_at`: the time from which the next probe may be sent. Times are seconds on the callers' clock.
     """
 
     __slots__ = (
         "_gap",
-        "_lost_from",
         "_probed_at",
         "_since",
         "_tried_at",
         "_turned",
         "_turned_at",
         "answered_at",
+        "begins_again",
+        "endings",
         "in_vain",
-        "lost_in_a_row",
         "probe",
         "probe_at",
         "since",
@@ -80,19 +82,14 @@ class Outage:
         self.probe_at = -_NEVER  # when the next probe may be sent
         self._gap = FIRST_PROBE
         self._probed_at = -_NEVER  # when the last probe ended
-        self.lost_in_a_row = 0
-        self._lost_from = _NEVER  # when the first of them ended
+        self.endings: list[str] = []
+        self.begins_again = False
         self._tried_at = -_NEVER  # when an attempt ended last
 
     @property
     def is_on(self) -> bool:
         """Whether there is an outage."""
         return self.since < _NEVER
-
-    @property
-    def is_suspected(self) -> bool:
-        """Whether the latest attempt ended without an answer."""
-        return self.lost_in_a_row > 0
 
     def is_known(self, now: float) -> bool:
         """Whether a probe is under way, or an attempt was made within the last ten seconds. If not, it is unknown
@@ -103,46 +100,42 @@ class Outage:
     def forget(self) -> None:
         """End the outage, because it is no longer known whether it lasts."""
         self.since, self.probe = _NEVER, None
-        self._lost_from = -_NEVER  # the row begins again
+        self.begins_again, self.endings = True, []
 
     def answered(self, now: float) -> bool:
         """Note that an attempt was answered. Returns whether this ends an outage."""
         was_on, self.since = self.since < _NEVER, _NEVER
         self.answered_at, self.in_vain = now, False
-        self.lost_in_a_row, self.probe = 0, None
+        self.probe, self.endings = None, []
         return was_on
 
-    def lost(self, now: float, share: float, again: bool = False, of_path: int = 0) -> bool:
+    def lost(self, now: float, share: float, row: LostRow, again: bool = False, of_path: int = 0) -> bool:
         """Note that an attempt ended without an answer. Returns whether an outage begins.
 
-        `share`: the usual share (0 to 1) of such attempts. `again`: this is the second attempt of its call that could
-        not connect. `of_path`: how many attempts in a row on this attempt's path ended without an answer, including
-        this one. If all such attempts in a row were on that path, no outage begins here, since the path may have one of
-        its own.
+        `share`: the usual share (0 to 1) of such attempts. `row`: the attempts in a row that ended so, including this
+        one. `again`: this is the second attempt of its call that could not connect. `of_path`: how many attempts in a
+        row on this attempt's path ended so, including this one. If all of `row` were on that path, no outage begins
+        here, since the path may have one of its own.
         """
-        if not self.lost_in_a_row or self.answered_at > self._lost_from:
-            self.lost_in_a_row, self._lost_from = 0, now
-        self.lost_in_a_row += 1
         self._tried_at = now
+        self.begins_again = False
         if self.since < _NEVER or (now - self.answered_at > ANSWERED_WITHIN and not self.in_vain):
             return False
-        if again and self.lost_in_a_row >= 2:
-            begins = True
-        else:
-            begins = self.lost_in_a_row > of_path and is_row(self.lost_in_a_row, now - self._lost_from, share)
+        count = row.count
+        begins = (again and count >= 2) or (count > of_path and is_row(count, now - row.since, share))
         if begins:
-            self.begin(now, self._lost_from, self.lost_in_a_row, self.answered_at)
+            self.begin(now, row, self.answered_at)
         return begins
 
-    def begin(self, now: float, since: float, row: int, answered_at: float) -> None:
-        """Begin an outage. `since`: the time since which attempts end without an answer. `row`: how many in a row have
-        ended so. `answered_at`: the time of the last answer.
+    def begin(self, now: float, row: LostRow, answered_at: float) -> None:
+        """Begin an outage. `row`: the attempts in a row that ended without an answer. `answered_at`: the time of the
+        last answer.
         """
         self.answered_at = max(self.answered_at, answered_at)
         if not self.in_vain or self.answered_at > self._since:
-            self._since, self.in_vain = since, False
+            self._since, self.in_vain = row.since, False
         self.since = self._since
-        self.lost_in_a_row = row
+        self.endings = [*row.endings]
         self._gap = FIRST_PROBE
         self._tried_at = self._probed_at = now
         self.probe_at = now + FIRST_PROBE

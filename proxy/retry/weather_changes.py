@@ -122,7 +122,7 @@ class WeatherWatch:
         failures = lane.limit.evidence.failures
         if is_out and known.outage_since == _NEVER:
             known.outage_since = outage.since
-            lost = [how for _, how in failures][-outage.lost_in_a_row :]
+            lost = outage.endings
             self._tell(lane, "outage_began", "lost", known.outage_since, now, _NEVER, lost, len(lost))
         elif not is_out and known.outage_since < _NEVER:
             since, known.outage_since = known.outage_since, _NEVER

@@ -10,11 +10,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from clients import with_aiohttp
 from support.capacity import CapacityServer
 from support.process import Redrive
-from support.scripted import Upstream, answer, reset
-from test_workers import LISTEN, SECONDS, config, ended, metrics, until, workers_of
+from support.scripted import Turn, Upstream, answer, reset
+from test_workers import LISTEN, PATIENT, SECONDS, config, ended, metrics, patient, until, workers_of
 
 POLICY = "upstreams:\n  a:\n    url: {}\n    pushback: {{hold: 60s}}\n"
 
@@ -110,6 +111,35 @@ async def test_another_worker_probes_when_the_one_that_does_is_killed(tmp_path: 
         others = [line for line in running.lines if line["event"] == "call" and line["status"] != 200]
         assert {status for status, _ in told} <= {0, 200}, others  # those of the killed one have broken
         assert sum(status == 200 for status, _ in told) >= 10
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+async def test_five_attempts_without_an_answer_begin_an_outage_whichever_workers_made_them(
+    tmp_path: Path, workers: int
+) -> None:
+    """One call was served, by one worker. The next ones are reset, each on a connection of its own, 30 ms after it."""
+
+    async def resets(turn: Turn) -> None:
+        await turn.read_body()
+        await asyncio.sleep(0.03)  # five take more than a tenth of a second
+        turn.reset()
+
+    well = answer(200, b"ok", "Connection: close")  # what breaks on a connection of before is sent again at once
+    async with Upstream(well) as upstream:
+        text = config(upstream, PATIENT, patient(1))
+        async with Redrive(tmp_path, text, listen=LISTEN.format(workers)) as running:
+            assert await ask(running) == (200, 1)
+            upstream.steps = (resets,)
+            for _ in range(5):
+                assert await ask(running) == (502, 1)
+            began = await running.line(lambda line: line.get("event") == "outage_began")
+            assert (began["why"], began["ended"], began["of"]) == ("lost", {"reset": 5}, 5)
+            assert len(upstream.requests) == 6
+            upstream.steps = (well,)
+            assert await ask(running) == (200, 1)  # it was held, and was the probe
+            event = await running.line(lambda line: line.get("event") == "outage_over")
+            assert event["why"] == "answered"
+            assert len([line for line in running.lines if line.get("event") == "outage_began"]) == 1
 
 
 async def test_an_outage_that_would_have_begun_is_logged_once_and_shown(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_at_the_limit_of_connections_a_call_is_told_so_and_nothing_is_lear
         state = scope(front, upstream)
         assert state.bucket is not None and state.bucket.level(0.0) == 500
         assert not state.governor.holds(asyncio.get_running_loop().time())
-        assert not state.governor.first.outage.is_suspected
+        assert not state.governor.lanes.lost.is_suspected("")
         assert upstream.connections == 1
         one.vanish()
         await asyncio.gather(waits, return_exceptions=True)

@@ -207,6 +207,7 @@ def test_weather(redis: Redis, seed: int) -> None:
         queued = float(rng.choice([0, 1, 5])) if wanted else 0.0
         ages = [rng.choice([0.0, 0.3, 5.0]), rng.choice([0.0, 0.2, 1e9])]
         own = [rng.choice([0.0, 0.5, 3.0]), cut, rng.choice([0.0, 0.1, 2.0]), said.sums[0]]
-        return [*events, *own, wanted, queued, *ages, float(rng.random() < 0.02), pause]
+        served = rng.choice([0.0, 0.4, 30.0, 1e9])
+        return [*events, *own, wanted, queued, *ages, float(rng.random() < 0.02), pause, served]
 
     play(fleet, report, lambda said, reply: None)

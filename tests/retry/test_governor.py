@@ -14,6 +14,7 @@ from proxy.retry.facts import Outcome, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane_in_fleet import limit_elsewhere
 from proxy.retry.limit_fields import ReportedLimit
+from proxy.retry.lost_rows import LostRow
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.route_names import names_of
 from proxy.retry.token_estimate import ONE
@@ -117,7 +118,7 @@ def test_an_endpoint_that_is_out_is_probed_by_a_call_that_would_wait_for_long_el
     request = Request("GET", "u.example", "/")
     caller = Caller(request, request.fields, "")
     caller.limits = caller.outages = True
-    governor.lanes.of_endpoint("out:80").begin_outage(1.0, 0.9, 5, 0.5)
+    governor.lanes.of_endpoint("out:80").begin_outage(1.0, LostRow(0.9, 5), 0.5)
     assert governor.wait_at(waiter, caller, "out:80", 1.05) >= 1e9  # the first probe waits for 100 ms
     assert governor.wait_at(waiter, caller, "out:80", 1.1) == 0.1
     governor.move(waiter, caller, "out:80", 1.1)
@@ -134,7 +135,7 @@ def test_the_end_of_one_endpoints_outage_lets_the_others_be_probed_soon() -> Non
     governor, request = Governor(), Request("GET", "u.example", "/")
     lanes = [governor.lanes.of_endpoint(endpoint) for endpoint in ("a:80", "b:80")]
     for lane in lanes:
-        lane.begin_outage(1.0, 0.9, 5, 0.5)
+        lane.begin_outage(1.0, LostRow(0.9, 5), 0.5)
         for number in range(8):
             lane.outage.probes(lane)
             lane.outage.probe_ended(2.0 + number, lost=True)
@@ -151,7 +152,7 @@ def test_calls_are_spread_over_endpoints_that_are_out_together() -> None:
     governor, waiters = Governor(), [Waiting() for _ in range(9)]
     request = Request("GET", "u.example", "/")
     for endpoint in ("a:80", "b:80"):
-        governor.lanes.of_endpoint(endpoint).begin_outage(1.0, 0.9, 5, 0.5)
+        governor.lanes.of_endpoint(endpoint).begin_outage(1.0, LostRow(0.9, 5), 0.5)
     for waiter in waiters:
         caller = Caller(request, request.fields, "")
         caller.limits = caller.outages = True
@@ -237,7 +238,8 @@ def test_one_lost_attempt_makes_the_lane_of_its_route_only_in_a_fleet_which_is_a
             caller = Caller(request, request.fields, "r")
             caller.limits = caller.outages = True
             governor.failed(object(), caller, ending, 0.9, 1.0, again=False, cools=False)
-        assert (is_noted, governor.lanes.suspects) == (not made, 1)
+        assert (is_noted, governor.traffic.is_watched) == (not made, True)
+        assert (governor.lanes.lost.lone is None) is made
         assert (governor.lanes.find(("", names.lost)) is not None) is made
         assert fleet is None or ("", names.lost) in fleet.names
 
@@ -251,10 +253,10 @@ def test_a_route_whose_lane_makes_room_for_others_is_no_suspect_any_more() -> No
     governor.lanes.of(("", b"one that is no suspect"))
     governor.traffic.failed()
     governor.failed(object(), caller, lost, 0.9, 1.0, again=False, cools=False)
-    assert governor.lanes.suspects == 1
+    assert ("", caller.names.lost) in governor.lanes.lost.rows
     for number in range(MOST_GROUPS + 1):
         governor.lanes.of(("", b"%d" % number)).start(10.0, 429, 1.0, 1.0)
-    assert governor.lanes.suspects == 0
+    assert ("", caller.names.lost) not in governor.lanes.lost.rows
 
 
 def test_no_call_has_to_ask_any_more_once_the_last_attempt_under_a_limit_is_answered() -> None:
@@ -297,7 +299,7 @@ def test_a_call_that_is_sent_past_a_limit_that_does_not_hold_it_leaves_no_trace_
     request = Request("GET", "u.example", "/")
     auto, off = (Caller(request, request.fields, route) for route in ("auto", "off"))
     auto.outages = auto.limits = off.outages = True
-    governor.first.begin_outage(1.0, 0.9, 5, 0.5)
+    governor.first.begin_outage(1.0, LostRow(0.9, 5), 0.5)
     sent = [*((each, auto) for each in limited), (unlimited, off)]
     for waiter, caller in ((probe, auto), *sent):
         assert governor.ask(waiter, caller, 1.05)[1] == "outage"
@@ -319,7 +321,7 @@ def test_a_hedge_leaves_the_queue_of_an_endpoint_also_if_an_attempt_beside_it_en
     caller = Caller(request, request.fields, "")
     caller.limits = caller.outages = True
     lane = governor.lanes.of_endpoint("a:80")
-    lane.begin_outage(1.0, 0.9, 5, 0.5)
+    lane.begin_outage(1.0, LostRow(0.9, 5), 0.5)
     governor.move(hedge, caller, "a:80", 1.05)
     assert governor.ask(hedge, caller, 1.05)[1] == "outage"
     caller.endpoint = "b:80"  # where the attempt ended whose failure is reported

@@ -13,6 +13,7 @@ from support.two_runs import examples
 from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
 from proxy.retry.lane import Lane
 from proxy.retry.lane_in_fleet import allot, limit_elsewhere, wanted
+from proxy.retry.lost_rows import LostRow
 from proxy.retry.traffic import Traffic
 
 HOLD = 20.0
@@ -493,8 +494,7 @@ def out() -> Lane:
     """A lane with an outage from 11 s on."""
     gate = Lane(Traffic())
     gate.outage.answered_at = 10.0
-    gate.lost(11.0, 0.0, again=False)
-    assert gate.lost(11.0, 0.0, again=True)
+    assert gate.lost(11.0, 0.0, LostRow(11.0, 2), again=True)
     return gate
 
 

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.retry.lost_rows import LostRows
 from proxy.retry.outage import LATE_WAIT, Outage
 
 HOLD = 20.0
 
 
+class Counted:
+    """A lane's outage, with the attempts in a row that are counted for it."""
+
+    def __init__(self, outage: Outage | None = None) -> None:
+        self.outage = Outage() if outage is None else outage
+        self.rows = LostRows()
+
+    def answered(self, now: float) -> None:
+        self.rows.endpoint_answered("")
+        self.outage.answered(now)
+
+    def lost(self, now: float, share: float, again: bool = False) -> bool:
+        row = self.rows.lost_endpoint("", "reset", self.outage.answered_at, now)
+        return self.outage.lost(now, share, row, again)
+
+
 def in_outage(now: float = 100.0) -> Outage:
     """An outage whose first attempt failed at this time."""
-    outage = Outage()
-    outage.answered(now - 1)
-    assert not outage.lost(now, 0.0)
-    assert outage.lost(now, 0.0, again=True)
-    return outage
+    counted = Counted()
+    counted.answered(now - 1)
+    assert not counted.lost(now, 0.0)
+    assert counted.lost(now, 0.0, again=True)
+    return counted.outage
 
 
 def in_vain() -> Outage:
@@ -33,15 +50,15 @@ def late(outage: Outage, now: float, *, is_first: bool = True, retries: bool = F
 
 
 def test_five_attempts_in_a_row_begin_an_outage_if_they_take_a_tenth_of_a_second() -> None:
-    outage = Outage()
+    outage = Counted()
     outage.answered(1.0)
     assert [outage.lost(2.0 + n / 100, 0.0) for n in range(10)] == [False] * 10
     assert outage.lost(2.11, 0.0)
-    assert outage.since == 2.0
+    assert outage.outage.since == 2.0
 
 
 def test_an_answer_begins_the_row_again() -> None:
-    outage = Outage()
+    outage = Counted()
     outage.answered(1.0)
     assert not any(outage.lost(2.0 + n, 0.0) for n in range(4))
     outage.answered(6.5)
@@ -49,13 +66,13 @@ def test_an_answer_begins_the_row_again() -> None:
 
 
 def test_more_in_a_row_are_needed_where_attempts_often_fail() -> None:
-    outage = Outage()
+    outage = Counted()
     outage.answered(1.0)
     assert [outage.lost(2.0 + n, 0.5) for n in range(10)] == [False] * 9 + [True]  # 0.5 ** 10 < 0.001
 
 
 def test_an_endpoint_that_has_not_answered_for_ten_minutes_has_no_outage() -> None:
-    outage = Outage()
+    outage = Counted()
     assert not any(outage.lost(2.0 + n, 0.0, again=True) for n in range(10))
     outage.answered(20.0)
     assert not any(outage.lost(621.0 + n, 0.0, again=True) for n in range(10))
@@ -120,14 +137,15 @@ def test_an_outage_that_begins_again_before_an_answer_is_the_same_one() -> None:
     outage = in_vain()
     outage.forget()
     assert late(outage, 1000.0) is None
-    outage.lost(1000.0, 0.0)
-    assert outage.lost(1000.1, 0.0, again=True)  # although the last answer came more than ten minutes ago
+    counted = Counted(outage)
+    counted.lost(1000.0, 0.0)
+    assert counted.lost(1000.1, 0.0, again=True)  # although the last answer came more than ten minutes ago
     assert outage.since == 100.0
     assert late(outage, 1000.2, retries=True) == LATE_WAIT
     assert late(outage, 1000.2) == 0.0
-    outage.answered(1001.0)
-    outage.lost(1002.0, 0.0)
-    assert outage.lost(1002.1, 0.0, again=True)
+    counted.answered(1001.0)
+    counted.lost(1002.0, 0.0)
+    assert counted.lost(1002.1, 0.0, again=True)
     assert outage.since == 1002.0
 
 

@@ -8,6 +8,7 @@ from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import MappingFields, Request
 from proxy.retry.governor import Governor
+from proxy.retry.lost_rows import LostRow
 
 REFUSED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
 NEVER = float("inf")
@@ -52,7 +53,7 @@ def play(governor: Governor, names: list[bytes]) -> list[Held]:
         lane.lasts = True
         lane.limit.begin_elsewhere(1.0, 1.0, 1.0)
         governor.lanes.look((lane,), 1.0)
-    governor.first.begin_outage(1.0, 0.9, 2, 0.9)
+    governor.first.begin_outage(1.0, LostRow(0.9, 2), 0.9)
     governor.lanes.look((governor.first,), 1.0)
     calls = [Held(governor, f"/{number}") for number in range(4)]
     for each in calls:
@@ -86,7 +87,7 @@ def test_a_call_that_a_cooldown_holds_is_not_the_probe_of_an_outage() -> None:
     cooled.caller.cools = True
     governor.traffic.answered_at = governor.first.outage.answered_at = 0.9
     governor.requests_wait(cooled.caller, 429, 15.0, 0.9, 1.0, whole=False)
-    governor.first.begin_outage(1.0, 0.9, 5, 0.9)
+    governor.first.begin_outage(1.0, LostRow(0.9, 5), 0.9)
     governor.lanes.look((governor.first,), 1.0)
     assert governor.ask(cooled, cooled.caller, 1.2) == (16.0, "cooldown")
     assert governor.first.outage.probe is None
@@ -98,7 +99,7 @@ def test_a_probe_after_a_call_was_held_in_vain_turns_away_while_others_wait() ->
     governor = Governor()
     first, other = Held(governor, "/first"), Held(governor, "/other")
     governor.traffic.answered_at = governor.first.outage.answered_at = 0.9
-    governor.first.begin_outage(1.0, 0.9, 2, 0.9)
+    governor.first.begin_outage(1.0, LostRow(0.9, 2), 0.9)
     governor.lanes.look((governor.first,), 1.0)
     assert governor.ask(first, first.caller, 1.0) == (1.0, "")
     probe = object()

@@ -273,6 +273,37 @@ async def test_who_comes_later_knows_of_an_outage(redis_server: RedisServer, sid
     await until([*machines, later], lambda: later.lane.outage.is_on)
 
 
+async def test_a_fleet_whose_every_attempt_is_refused_sends_one_at_a_time_and_goes_on_once_one_is_served(
+    redis_server: RedisServer, sidecars: Make
+) -> None:
+    """Answers refuse at once and name no delay. One sidecar has come later, and was never served by this upstream."""
+    machines = await fleet_of(4, redis_server, sidecars)
+    sidecar = sidecars(redis_server, clock=monotonic)
+    await sidecar.store.open()
+    sidecar.factory.listen()
+    await sidecar.factory.listening.wait()
+    machines.append(Machine(sidecar))
+    sent: list[float] = []
+    refuses = True
+
+    def step() -> None:
+        for machine in machines:
+            if refuses:
+                machine.come(len(machine.waiting) < 20)
+                sent.extend([machine.now] * len(machine.flying))
+                machine.fail(1_000_000)
+            else:
+                machine.answer()
+
+    await until(machines, lambda: all(machine.lane.limit.all_refused.is_on for machine in machines), step)
+    before = len(sent)
+    await until(machines, lambda: len(sent) > before and sent[-1] - sent[before] > 2.0, step)
+    in_a_second = [sum(at <= other < at + 1.0 for other in sent[before:]) for at in sent[before:]]
+    assert max(in_a_second) <= 2 * len(machines)  # section 9, rule 3
+    refuses = False
+    await until(machines, lambda: not any(machine.waiting for machine in machines), step)
+
+
 @pytest.mark.parametrize("name", [("", b"route r GET"), ("a.test:80", b"route r /s/M")])
 def test_a_route_has_one_name_in_the_fleet(name: tuple[str, bytes]) -> None:
     assert read(written(name)) == name

@@ -318,7 +318,7 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     assert set(Lane.__slots__) == own | taken
     assert set(LanePlaces.__slots__) == {"before", "taken"}  # who has a place is known to its own worker alone
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
-    assert set(Outage.__slots__) - set(SHARED[Outage]) == {"_lost_from", "lost_in_a_row", "probe"}
+    assert set(Outage.__slots__) - set(SHARED[Outage]) == {"endings", "probe"}
     parts = (AllRefused, AnswerTimes, Cohort, SinceCut, Spacing, Trial)
     assert set(SHARED) == {Limit, Outage, *parts}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in parts)

@@ -125,7 +125,7 @@ class Side:
             if lane.outage.is_on or lane.limit.is_on
         }
         return (
-            (governor.holds(now), lanes.quiet_from, lanes.suspects > 0, lanes.traffic.is_watched),
+            (governor.holds(now), lanes.quiet_from, lanes.traffic.is_watched),
             LIMIT.take(first.limit),
             (evidence.share(), evidence.pace, evidence.latest_share),
             (governor.usual.count, [governor.usual.of(f"r GET {path}") for path in PATHS]),

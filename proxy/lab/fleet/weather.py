@@ -35,7 +35,7 @@ class WeatherReport:
 
     __slots__ = (
         *("cut", "cut_age", "dead", "grown", "holder", "leaves", "limit_began", "limit_over", "making", "outage_began"),
-        *("outage_over", "own", "pause", "probe_age", "queued", "sequence", "since_age", "wanted"),
+        *("outage_over", "own", "pause", "probe_age", "queued", "sequence", "served_age", "since_age", "wanted"),
     )
 
     def __init__(self, words: Sequence[Any]) -> None:
@@ -46,7 +46,8 @@ class WeatherReport:
         self.since_age, self.probe_age = float(words[13]), float(words[14])
         self.leaves = float(words[15]) > 0
         self.pause = float(words[16])
-        self.making, self.dead = str(words[17]), float(words[18])
+        self.served_age = float(words[17])
+        self.making, self.dead = str(words[18]), float(words[19])
 
 
 class WeatherKey:
@@ -57,7 +58,7 @@ class WeatherKey:
     def __init__(self) -> None:
         self.made = self.prober = ""
         self.seen = self.most = self.threshold = self.begun = self.cut = self.out = self.until = self.probed = 0.0
-        self.scanned = self.wants = self.queued = 0.0
+        self.scanned = self.wants = self.queued = self.served = 0.0
         self.count = self.level = 0
         self.records: dict[str, Wanting] = {}
         self.expires = math.inf
@@ -68,11 +69,13 @@ class WeatherKey:
         """
         said = WeatherReport(words)
         if not self.made and said.wanted == 0 and not said.limit_began and not said.outage_began:
-            return [b"", 0, -1, 0, 0, 0, -1, 0, 0]
+            return [b"", 0, -1, 0, 0, 0, -1, 0, 0, -1]
         its = self._record(said, now)
         if its is None:
             return LATE
         self.made = self.made or said.making
+        if said.served_age < 1e9:
+            self.served = max(self.served, now - said.served_age)
         if now - self.seen > SILENT:
             self.most = self.out = 0.0
         self._note_events(said, its, now)
@@ -97,7 +100,8 @@ class WeatherKey:
         others = max(0.0, self.queued - said.queued), max(0.0, self.wants - said.wanted)
         since = now - self.out if self.out > 0 else -1
         ages = since, now - self.probed
-        return [self.made.encode(), self.most, self.threshold, share, *others, *ages, 1 if may_probe else 0]
+        served = now - self.served if self.served > 0 else -1
+        return [self.made.encode(), self.most, self.threshold, share, *others, *ages, 1 if may_probe else 0, served]
 
     def _record(self, said: WeatherReport, now: float) -> Wanting | None:
         """The new record of the holder that reports, and the places that it has added; None if a later report has

@@ -15,9 +15,10 @@
 -- The hash: made (the name of this making of the key), seen (when the last message came), most (the places, 0 for no
 -- limit), threshold (up to which they double; -1: none), begun and cut (when the limit began, and was cut last), out
 -- (since when there is an outage, 0 for none), prober, until (until when it may probe), probed (when a probe ended last),
--- scanned, count, wants and queued (of all holders, when they were counted last), level (the part of each), and for each
--- holder: sequence, seen, grown, joined (the beginning of the limit to which it has added places), wanted, queued, part,
--- line (since when it wants places), got (since when it has one).
+-- scanned, count, wants and queued (of all holders, when they were counted last), level (the part of each), served (when
+-- the upstream served an attempt last, 0 if it has not), and for each holder: sequence, seen, grown, joined (the
+-- beginning of the limit to which it has added places), wanted, queued, part, line (since when it wants places), got
+-- (since when it has one).
 local key, holder = KEYS[1], 'h:' .. ARGV[1]
 local sequence = tonumber(ARGV[2])
 -- what happened here since the last message: a limit began or is over, an outage began or is over (1 or 0)
@@ -31,7 +32,8 @@ local since_age = tonumber(ARGV[14])        -- how long ago the outage began, as
 local probe_age = tonumber(ARGV[15])        -- how long ago the sender's last probe ended
 local leaves = tonumber(ARGV[16]) > 0
 local pause = tonumber(ARGV[17])            -- how often the sender reports while it wants places
-local making, dead = ARGV[18], tonumber(ARGV[19])
+local served_age = tonumber(ARGV[18])       -- how long ago the upstream served the sender's last attempt, 1e9: never
+local making, dead = ARGV[19], tonumber(ARGV[20])
 local probing, silent, a_record, longest = 1, 15, 0.0001, 0.2
 local turn, late = math.max(0.5, pause), math.max(2, 3 * pause)
 local form = '<ddddddddd'
@@ -39,14 +41,14 @@ local form = '<ddddddddd'
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local names = {'made', 'seen', 'most', 'threshold', 'begun', 'cut', 'out', 'prober', 'until', 'probed', 'scanned',
-  'count', 'wants', 'queued', 'level'}
+  'count', 'wants', 'queued', 'level', 'served'}
 local values, state = redis.call('HMGET', key, unpack(names)), {}
 for i, name in ipairs(names) do state[name] = tonumber(values[i]) or 0 end
 local made, prober = values[1] or making, values[8] or ''
 local function text(number) return string.format('%.17g', number) end
 
 if not values[1] and wanted == 0 and not limit_began and not outage_began then
-  return {'', '0', '-1', '0', '0', '0', '-1', '0', '0'}
+  return {'', '0', '-1', '0', '0', '0', '-1', '0', '0', '-1'}
 end
 
 local its = {seen = now, grown = grown, joined = 0, part = 0, line = now, got = now, wanted = 0}
@@ -59,6 +61,8 @@ if record then
 end
 if its.wanted <= 0 then its.line = now end
 its.wanted, its.queued, its.sequence = wanted, queued, sequence
+
+if served_age < 1e9 then state.served = math.max(state.served, now - served_age) end
 
 if now - state.seen > silent then state.most, state.out = 0, 0 end  -- no process knows what has become of it
 
@@ -199,9 +203,9 @@ end
 redis.call('HSET', key, 'made', made, 'seen', text(now), 'most', text(state.most), 'threshold', text(state.threshold),
   'begun', text(state.begun), 'cut', text(state.cut), 'out', text(state.out), 'prober', prober,
   'until', text(state['until']), 'probed', text(state.probed), 'scanned', text(state.scanned), 'count', state.count,
-  'wants', state.wants, 'queued', state.queued, 'level', state.level)
+  'wants', state.wants, 'queued', state.queued, 'level', state.level, 'served', text(state.served))
 redis.call('PEXPIRE', key, math.ceil(4 * silent * 1000))
 local may_probe = prober == holder and '1' or '0'
 return {made, text(state.most), text(state.threshold), text(share), text(math.max(0, state.queued - queued)),
   text(math.max(0, state.wants - wanted)), state.out > 0 and text(now - state.out) or '-1', text(now - state.probed),
-  may_probe}
+  may_probe, state.served > 0 and text(now - state.served) or '-1'}

@@ -152,6 +152,7 @@ class RedisWeather(RedisBucket):
             *(self._wanted(), 0 if self._leaving or limit.returns else len(lane.queue)),
             *(now - outage.since if outage.is_on else 0.0, min(1e9, now - outage.probed_at), self._leaving),
             hold_pause(OFTEN, self.store.crowd),
+            min(1e9, now - lane.traffic.served_at),
         )
 
     def _learn(self, values: list[float], now: float) -> None:
@@ -160,8 +161,10 @@ class RedisWeather(RedisBucket):
             self._apply(lambda: self._take(values, now), now)
 
     def _take(self, values: list[float], now: float) -> None:
-        most, threshold, share, queued, wanted, since_age, probe_age, may_probe = values
+        most, threshold, share, queued, wanted, since_age, probe_age, may_probe, served_age = values
         lane, news = self._lane, self._news
+        if served_age >= 0:  # by whichever process: what refuses all calls now is then not just a wrong address
+            lane.traffic.served_at = max(lane.traffic.served_at, now - served_age)
         was_limited, was_out = self._limited, self._out
         self._limited, self._out = most > 0, since_age >= 0
         lost, self._making = self._making not in ("", self._made), self._made

@@ -29,7 +29,7 @@ from proxy.retry.policy import BreakerSpec
 from proxy.retry.registry import Spec
 from proxy.retry.seen_keys import SeenKeys
 from proxy.retry.token_bucket import TokenBucket
-from proxy.stores.shared_memory import buckets, circuit_breaker, lane, ring, scope
+from proxy.stores.shared_memory import buckets, circuit_breaker, lane, lost_rows, ring, scope
 from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.credentials import SharedRoster
 from proxy.stores.shared_memory.fair_lines import SharedLines
@@ -167,10 +167,16 @@ class SharedFactory(Factory):
 
         record = Record(self.memory.small, self._definition("governor", key), begin_scope, len(scope.QUIET))
 
+        def of_losses(sort: str, quiet: tuple[float, ...]) -> Record:
+            return Record(table, self._definition(sort, key), lambda at, _: self._write(at, quiet), len(quiet))
+
+        answered = lost_rows.AnsweredRoutes(of_losses("answered routes", lost_rows.NEVER))
+        rows = lost_rows.SharedLostRows(of_losses("lost rows", lost_rows.QUIET), answered)
+
         def order(name: Name) -> FairOrder:
             return LaneTurns(partial(SharedLines, self.memory, self.row, ("lane", *key, name), self.generation))
 
-        return SharedGovernor(SharedScope(record), attach, order)
+        return SharedGovernor(SharedScope(record), attach, order, rows)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         return buckets.SharedSeen(self.memory, digest("seen", upstream, value))

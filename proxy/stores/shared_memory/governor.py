@@ -1,6 +1,7 @@
 """The governor of one scope whose lanes the workers of one machine share.
 
-Usual times, how long apps wait before they leave, and the evidence for limits and outages are each worker's own.
+Usual times, how long apps wait before they leave, and the evidence for limits are each worker's own. Attempts without
+an answer, the evidence for outages, are counted for all workers (`lost_rows`).
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
 from proxy.retry.route_names import RouteNames
 from proxy.stores.shared_memory.lanes import Attach, SharedLanes
+from proxy.stores.shared_memory.lost_rows import SharedLostRows
 from proxy.stores.shared_memory.scope import SharedScope
 
 
 class SharedGovernor(Governor):
-    """The governor of one scope in shared memory, as one worker uses it. `attach` and `order` are those of its lanes
-    (`SharedLanes`).
+    """The governor of one scope in shared memory, as one worker uses it. `attach`, `order` and `rows` are those of its
+    lanes (`SharedLanes`).
     """
 
     __slots__ = ("_peek", "_shared_lanes")
 
-    def __init__(self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder]) -> None:
-        lanes = self._shared_lanes = SharedLanes(scope, attach, order)
+    def __init__(
+        self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder], rows: SharedLostRows
+    ) -> None:
+        lanes = self._shared_lanes = SharedLanes(scope, attach, order, rows)
         super().__init__(lanes)
         self._peek = scope.record.peek
 
@@ -35,20 +39,25 @@ class SharedGovernor(Governor):
         return now < self._peek() and not self.holds_none
 
     def answered_well(self, attempt: object, caller: Caller, sent: float, now: float) -> None:
+        self._shared_lanes.read_rows()
         if self.holds(now):  # what is known here may be old: an answer is of use to all workers
             self._landed(attempt, caller, sent, now, well=True)
             self.losses.answered(caller.names, self.lanes.of_endpoint(caller.endpoint), now, own=True, holds=True)
         else:
             super().answered_well(attempt, caller, sent, now)
+        self._shared_lanes.tell_route(caller.names, now)
         self._tell(caller.endpoint, now)
 
     def answered_freely(self, names: RouteNames, endpoint: str, sent: float, now: float) -> bool:
+        self._shared_lanes.read_rows()
         is_noted = super().answered_freely(names, endpoint, sent, now)
         if is_noted:
+            self._shared_lanes.tell_route(names, now)
             self._tell(endpoint, now)
         return is_noted
 
     def failed_freely(self, attempt: object, names: RouteNames, ending: AttemptEnding, sent: float, now: float) -> bool:
+        self._shared_lanes.read_rows()
         self._shared_lanes.refresh_route(names, now)
         is_noted = super().failed_freely(attempt, names, ending, sent, now)
         if is_noted:
@@ -65,6 +74,7 @@ class SharedGovernor(Governor):
         again: bool,
         cools: bool,
     ) -> None:
+        self._shared_lanes.read_rows()
         super().failed(attempt, caller, ending, sent, now, again=again, cools=cools)
         if ending.lost != "endpoint":
             self._tell(caller.endpoint, now)

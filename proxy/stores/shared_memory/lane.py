@@ -5,8 +5,9 @@ them.
 The rules are those of `proxy.retry` alone. Their numbers are read from memory before an operation and published after
 it, under the record's lock. A call waits in its own worker: in order of arrival there or, if apps have names, in the
 order that all workers share (`lane_turns`). The first call of each worker checks every POLL seconds whether it may be
-sent. Each worker judges by its own attempts whether a limit or an outage begins; one that begins in one worker then
-applies to all. While there is no cooldown, limit or outage, an attempt that goes well takes no lock.
+sent. Each worker judges by its own attempts whether a limit begins, and by those of all workers whether an outage does
+(`lost_rows`); one that begins in one worker then applies to all. While there is no cooldown, limit or outage, an
+attempt that goes well takes no lock.
 
 Places of a worker that has died are counted for a while (`lane_places`). If the process whose attempt is the probe has
 ended, another probe is sent.
@@ -64,8 +65,8 @@ SHARED: Names = {
     Trial: ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
     Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way"),
     Outage: (
-        *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "in_vain", "probe_at"),
-        "since",
+        *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "begins_again"),
+        *("in_vain", "probe_at", "since"),
     ),
 }
 _LIMIT = Numbers(Limit(Traffic()), SHARED)
@@ -305,12 +306,15 @@ class SharedLane(Lane):
 
     def restore(self, state: tuple[float, ...]) -> None:
         outage = self.outage
-        answered_at, probe = outage.answered_at, outage.probe
+        answered_at, probe, since = outage.answered_at, outage.probe, outage.since
         self._busy, self.until, self.delay, status, self.begun, lasts, self.usual_time, well = state[:8]
         self.held = state[8]
         self.places.restore(*state[9:13])
-        _LIMIT.give(self.limit, state[15:])
-        _OUTAGE.give(outage, state[15 + _LIMIT.count :])
+        self.traffic.served_at = max(self.traffic.served_at, state[15])
+        _LIMIT.give(self.limit, state[16:])
+        _OUTAGE.give(outage, state[16 + _LIMIT.count :])
+        if outage.since != since:  # another worker has found or ended it
+            outage.endings = []
         self.status = int(status)
         self.lasts = self.lasts or bool(lasts)
         self._well = max(self._well, well)
@@ -320,7 +324,7 @@ class SharedLane(Lane):
     def state(self) -> tuple[float, ...]:
         return (
             *(self._busy, self.until, self.delay, self.status, self.begun, self.lasts, self.usual_time, self._well),
-            *(self.held, *self.places.state(), *self._whose_probe.state(self.outage.probe)),
+            *(self.held, *self.places.state(), *self._whose_probe.state(self.outage.probe), self.traffic.served_at),
             *_LIMIT.take(self.limit),
             *_OUTAGE.take(self.outage),
         )
@@ -344,7 +348,7 @@ class SharedLane(Lane):
 #: The `state` of a lane that knows of nothing.
 QUIET = (
     *(-_NEVER, -_NEVER, 0.0, 503.0, -_NEVER, 0.0, 0.0, -_NEVER),
-    *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -_NEVER),
     *_LIMIT.take(Limit(Traffic())),
     *_OUTAGE.take(Outage()),
 )

@@ -15,6 +15,7 @@ from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes
 from proxy.retry.route_names import RouteNames
 from proxy.stores.shared_memory.lane import SharedLane
+from proxy.stores.shared_memory.lost_rows import SharedLostRows
 from proxy.stores.shared_memory.records import Record, digest
 from proxy.stores.shared_memory.scope import SharedScope
 
@@ -28,15 +29,17 @@ _KEYS = 2**48
 
 class SharedLanes(Lanes):
     """The lanes of one scope in shared memory, as one worker knows them. `order`: makes the order of the calls that a
-    lane holds.
+    lane holds. `rows`: the latest attempts of all workers that ended without an answer.
 
     The number of lanes that this worker knows is bounded as in a single process. A lane that is dropped here stays in
     shared memory while there is room: its next call finds it again.
     """
 
-    __slots__ = ("_absent", "_attach", "_made", "_order", "_scope", "_shared")
+    __slots__ = ("_absent", "_attach", "_made", "_order", "_rows", "_scope", "_shared")
 
-    def __init__(self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder]) -> None:
+    def __init__(
+        self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder], rows: SharedLostRows
+    ) -> None:
         self._scope = scope
         self._attach = attach
         self._order = order
@@ -44,6 +47,12 @@ class SharedLanes(Lanes):
         self._made = scope.made
         self._shared: dict[Name, SharedLane] = {}  # the lanes of `by_name`
         super().__init__()
+        self.lost = self._rows = rows
+
+    def read_rows(self) -> None:
+        """Learn which attempts of other workers have ended without an answer, or have ended such a row."""
+        if self._rows.refresh():
+            self.set_watched()
 
     def seconds_left(self, now: float) -> float:
         """The longest delay that is left for any call, in any worker; 0 if no delay is left."""
@@ -74,6 +83,10 @@ class SharedLanes(Lanes):
             for group in {names.lost, names.lost_path()}:
                 if self.find(("", group)) is not None:
                     self._shared["", group].refresh(now)
+
+    def tell_route(self, names: RouteNames, now: float) -> None:
+        """Note for the other workers, now and then, that attempts of the route with these `names` are answered."""
+        self._rows.note_answered(names, now)
 
     def tell_answered(self, endpoint: str, now: float) -> None:
         """Note for the other workers that attempts to this endpoint are answered, at most once a second."""

@@ -38,8 +38,9 @@ STATE = MUTEX + 8
 TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
-#: The room of a copy of a lane's state, in words (`lane`), and the number of such records.
-LANE_COPY = 112
+#: The room of a copy of a lane's state (`lane`), or of a scope's attempts without an answer (`lost_rows`), in words;
+#: and the number of such records.
+LANE_COPY = 128
 LANES = 32768
 _LANE = STATE + 2 * LANE_COPY
 #: The same for a quota with parts for apps (`buckets`): the quota's own numbers, and three for each app.

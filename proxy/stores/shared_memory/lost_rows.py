@@ -1,0 +1,238 @@
+"""The attempts of one scope, of all workers, that ended in a row without an answer (`proxy.retry.lost_rows`).
+
+A row that only one worker counted would be as many times longer as there are workers before an outage begins. So all
+workers count in one record, under its lock. A worker reads it again once another has changed it, which shows in the
+record's first number. It looks at that number with each attempt that fails, and with each answer that is reported to
+the governor: of answers while all is well, one in sixteen, and the first of each tenth of a second. From then on each
+of its answers is reported, and ends the rows of its endpoint, route and path. So an answer that another worker got
+within the first tenth of a second of a row may not end the row.
+
+A second record has when routes and paths were last answered. An outage begins only if that is not long ago, and the
+worker that finds it may not have got any of these answers itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRow, LostRows
+from proxy.retry.route_names import RouteNames
+from proxy.stores.shared_memory.records import LANE_COPY, Record, digest, exclusive, reading
+
+#: The words of a row, the first row's position, and how many there are.
+_WORDS, _FIRST = 5, 4
+_ROWS = (LANE_COPY - _FIRST) // _WORDS
+#: The `state` of a scope in which no attempt has ended without an answer yet.
+QUIET = (0.0, 0.0, -math.inf, -math.inf, *(0.0,) * (_WORDS * _ROWS))
+#: The most routes and paths of which it is known when they were answered last, and the `state` without any.
+_ANSWERED = LANE_COPY // 2
+NEVER = (0.0, -math.inf) * _ANSWERED
+#: Seconds between two notes of a worker that a path is answered: much less than the ten minutes that matter.
+_NOTED_EVERY = 15.0
+#: The kinds of endings that are no statuses, by their numbers; and as how many endings of a row are kept.
+_KINDS = ("", "connect_failure", "reset", "attempt_timeout", "refused_stream", "upstream_timeout")
+_KEPT, _BASE = 5, 1024
+#: Digests that are kept, and the bits of one: a double holds them exactly. Those of endpoints, routes and paths differ
+#: in the last two.
+_DIGESTS, _BITS = 1024, 48
+_ENDPOINT, _ROUTE, _PATH, _NOTE = 1, 2, 3, 4
+
+
+class AnsweredRoutes:
+    """The times at which routes and paths of one scope were last answered, in any worker, by their numbers."""
+
+    __slots__ = ("_at", "record")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._at: dict[float, float] = {}
+
+    @exclusive
+    def note(self, numbers: Sequence[float], now: float) -> None:
+        """Note that an attempt of the routes and paths with these numbers was answered."""
+        for number in numbers:
+            self._at.pop(number, None)
+            self._at[number] = now
+        while len(self._at) > _ANSWERED:
+            del self._at[next(iter(self._at))]
+
+    @reading
+    def of(self, number: float) -> float:
+        """The time at which the route or path with this number was answered last; minus infinity if that is not
+        known.
+        """
+        return self._at.get(number, -math.inf)
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        """Take over the state of the record."""
+        self._at = {number: state[at + 1] for at in range(0, len(state), 2) if (number := state[at])}
+
+    def state(self) -> tuple[float, ...]:
+        """The state for the record."""
+        numbers = [word for pair in self._at.items() for word in pair]
+        return (*numbers, *NEVER[len(numbers) :])
+
+
+class SharedLostRows(LostRows):
+    """The rows of one scope in shared memory, as one worker uses them. In `endpoints` and `rows` they stand by their
+    numbers in place of their keys. `record`: the record of the rows. `answered_routes`: when routes were answered.
+    """
+
+    is_shared = True
+    __slots__ = ("_answered_routes", "_changes", "_digests", "_noted", "record")
+
+    def __init__(self, record: Record, answered_routes: AnsweredRoutes) -> None:
+        super().__init__()
+        self.record = record
+        self._answered_routes = answered_routes
+        self._changes = 0.0  # how many changes of the record this worker knows of
+        self._digests: dict[object, float] = {}
+        self._noted: dict[str, float] = {}  # when this worker noted last that a path is answered
+
+    def refresh(self) -> bool:
+        """Read the rows again if another worker has changed them. Returns whether one had."""
+        if self.record.peek() == self._changes:
+            return False
+        self.record.look(self)
+        return True
+
+    # -- what is counted ----------------------------------------------------------------------------------------------
+
+    def is_suspected(self, endpoint: str) -> bool:
+        return self._number(_ENDPOINT, endpoint) in self.endpoints
+
+    def lost_endpoint(self, endpoint: str, how: str, answered_at: float, now: float) -> LostRow:
+        return self._lost(self._number(_ENDPOINT, endpoint), how, answered_at, now)
+
+    def endpoint_answered(self, endpoint: str) -> bool:
+        number = self._number(_ENDPOINT, endpoint)
+        if number not in self.endpoints:
+            return False
+        self._end([number], -math.inf)
+        return True
+
+    def lost_route(self, endpoint: str, names: RouteNames, how: str, again: bool, now: float) -> LostRow:
+        return self._lost(self._number(_ROUTE, (endpoint, names.lost)), how, math.inf if again else -math.inf, now)
+
+    def lost_path(self, endpoint: str, names: RouteNames, how: str, answered_at: float, now: float) -> LostRow:
+        number = self._number(_PATH, (endpoint, names.timed))
+        return self._lost(number, how, -math.inf, now, answered_at)
+
+    def answered(self, endpoint: str, names: RouteNames, now: float) -> bool:
+        route, path = self._number(_ROUTE, (endpoint, names.lost)), self._number(_PATH, (endpoint, names.timed))
+        paths = {number: row for number, row in self.rows.items() if _is_path(number)}
+        ended: list[object] = [number for number in (route, path) if number in self.rows]
+        if paths and now - self._latest > FORGOTTEN_AFTER:
+            ended += paths
+        others_answer = any(row.since >= self.answered_at for row in paths.values())
+        if ended or others_answer:
+            self._end(ended, now)
+        return route in ended
+
+    def route_answered_at(self, names: RouteNames) -> float:
+        return self._answered_routes.of(self._route_number(names))
+
+    def path_answered_at(self, names: RouteNames) -> float:
+        return self._answered_routes.of(self._number(_NOTE, names.timed))
+
+    def note_answered(self, names: RouteNames, now: float) -> None:
+        """Note for the other workers, now and then, that attempts of this route and path are answered. `names`: their
+        names.
+        """
+        if now < self._noted.get(names.timed, -math.inf) + _NOTED_EVERY:
+            return
+        if len(self._noted) >= _DIGESTS:
+            self._noted.clear()
+        self._noted[names.timed] = now
+        self._answered_routes.note((self._number(_NOTE, names.timed), self._route_number(names)), now)
+
+    # -- in the record ------------------------------------------------------------------------------------------------
+
+    @exclusive
+    def _lost(self, number: float, how: str, answered_at: float, now: float, of_path: float = -math.inf) -> LostRow:
+        """Add an attempt to the row with this number. `how`: how it ended. `answered_at`: the time of the last answer;
+        a row that began before begins again. `of_path`: when the row's path was last answered, as this worker knows it.
+        """
+        rows = self.endpoints if number % 4 == _ENDPOINT else self.rows
+        row = rows.pop(number, None)
+        if row is None or answered_at > row.since:
+            row = LostRow(now)
+        rows[number] = row  # the one that was changed last stands last
+        row.add(how)
+        row.answered_at = max(row.answered_at, of_path)
+        if len(self.endpoints) + len(self.rows) > _ROWS:
+            oldest = next(iter([*filter(_is_path, self.rows), *self.rows, *self.endpoints]))
+            (self.endpoints if oldest in self.endpoints else self.rows).pop(oldest)
+        self._changes += 1
+        if _is_path(number):
+            self._latest = now
+        return row
+
+    @exclusive
+    def _end(self, numbers: Sequence[object], answered_at: float) -> None:
+        """End the rows with these numbers. `answered_at`: the time at which an attempt of a path was answered."""
+        for number in numbers:
+            self.endpoints.pop(number, None)
+            self.rows.pop(number, None)
+        self.answered_at = max(self.answered_at, answered_at)
+        self._changes += 1
+
+    def restore(self, state: tuple[float, ...]) -> None:
+        self._changes, _, self.answered_at, self._latest = state[:_FIRST]
+        self.endpoints, self.rows = {}, {}
+        for at in range(_FIRST, _FIRST + _WORDS * int(state[1]), _WORDS):
+            number, count, since, answered_at, endings = state[at : at + _WORDS]
+            row = LostRow(since, int(count))
+            row.answered_at, row.endings = answered_at, _unpacked(endings)
+            (self.endpoints if number % 4 == _ENDPOINT else self.rows)[number] = row
+
+    def state(self) -> tuple[float, ...]:
+        numbers: list[float] = []
+        every = [*self.endpoints.items(), *self.rows.items()]
+        for number, row in every:
+            assert isinstance(number, float)
+            numbers += (number, row.count, row.since, row.answered_at, _packed(row.endings))
+        head = self._changes, float(len(every)), self.answered_at, self._latest
+        return (*head, *numbers, *QUIET[_FIRST + len(numbers) :])
+
+    # -- numbers in place of names ------------------------------------------------------------------------------------
+
+    def _number(self, kind: int, key: object) -> float:
+        """The number of a key of `LostRows` in the record. `kind`: _ENDPOINT, _ROUTE, _PATH or _NOTE."""
+        number = self._digests.get((kind, key))
+        if number is None:
+            if len(self._digests) >= _DIGESTS:
+                self._digests.clear()
+            number = float((digest(key) % (1 << _BITS)) * 4 + kind % 4 or 4)
+            self._digests[kind, key] = number
+        return number
+
+    def _route_number(self, names: RouteNames) -> float:
+        """The number of the routes and methods whose last answers are noted together, as in
+        `UsualTimes.last_of_any`.
+        """
+        return self._number(_NOTE, names.timed[: names.timed.rfind(" ")])
+
+
+def _is_path(number: object) -> bool:
+    """Whether the row with this number is that of a path."""
+    assert isinstance(number, float)
+    return number % 4 == _PATH
+
+
+def _packed(endings: list[str]) -> float:
+    """The latest endings of a row, as one number that a double holds exactly."""
+    number = 0
+    for how in endings[-_KEPT:]:
+        number = number * _BASE + (int(how) if how.isdigit() else _KINDS.index(how) if how in _KINDS else 0)
+    return float(number)
+
+
+def _unpacked(number: float) -> list[str]:
+    """The endings of which `_packed` has made this number."""
+    left, endings = int(number), []
+    while left:
+        left, one = divmod(left, _BASE)
+        endings.append(str(one) if one >= len(_KINDS) else _KINDS[one])
+    return endings[::-1]
