@@ -371,6 +371,13 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["simulate", "--scenario", "s.yaml", "--plot", "no/such/folder.svg"]) == 2
     figures, printed = capsys.readouterr()
     assert "no/such/folder.svg can't be written" in printed
+    assert figures == ""  # nothing is played first, which may take minutes
+    Path("folder").mkdir()
+    assert main(["simulate", "--scenario", "s.yaml", "--plot", "folder"]) == 2
+    assert "folder can't be written: is a directory" in capsys.readouterr().err
+    assert main(["simulate", "--scenario", "s.yaml", "--plot", "/dev/full"]) == 2
+    figures, printed = capsys.readouterr()
+    assert "/dev/full can't be written: no space left on device" in printed
     assert "succeeded" in figures  # they are not lost with the picture
     assert main(["simulate", "--scenario", "s.yaml", "--plot", "p.png"]) == 0
     assert "p.png is an SVG" in capsys.readouterr().err

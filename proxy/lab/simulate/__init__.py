@@ -6,6 +6,7 @@ upstream and the apps are simulated; docs/reference/commands/simulate.md says ho
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -54,6 +55,9 @@ def simulate(
         for problem in problems:
             print(problem, file=sys.stderr)
         return 2
+    if plot is not None and (reason := _unwritable(plot)):  # known before minutes of play, and not after them
+        print(f"redrive: {plot} can't be written: {reason}", file=sys.stderr)
+        return 2
     print(taken(config, surroundings), file=sys.stderr)
     try:
         with shown(played) as watch:
@@ -67,6 +71,16 @@ def simulate(
     else:
         print_table(found, done, best, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
     return 0 if plot is None else _draw(plot, picture(found, done))
+
+
+def _unwritable(file: str) -> str:
+    """The reason why the chart can't be written to the file, in words; "" if it probably can. Nothing is written."""
+    path = Path(file)
+    if path.is_dir():
+        return os.strerror(errno.EISDIR).lower()
+    if not path.parent.is_dir():
+        return os.strerror(errno.ENOENT).lower()
+    return "" if os.access(path if path.exists() else path.parent, os.W_OK) else os.strerror(errno.EACCES).lower()
 
 
 def _draw(file: str, svg: str) -> int:
