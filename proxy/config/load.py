@@ -34,13 +34,14 @@ DEFAULT_FILES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.ya
 class LoadResult:
     """The result of loading. `settings` is None if any problem is an error; warnings and notes do not refuse settings.
     `files`: the files that were read, or could not be read; `patterns`: the globs of included files; both absolute. A
-    watcher watches both.
+    watcher watches both. `blank`: those of the configuration files that have no text at all.
     """
 
     settings: Settings | None
     problems: tuple[Problem, ...]
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    blank: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -140,7 +141,7 @@ def _finished(
     release_parts(tree.sub("upstreams"))  # the settings contain merged copies
     settings = None if compiled is None or problems.fatal else compiled[0]
     patterns = (str((Path(mark.file).parent / pattern).absolute()) for pattern, mark in _patterns(tree))
-    return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(patterns))
+    return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(patterns), tuple(problems.blank))
 
 
 def _patterns(tree: Map) -> list[tuple[str, Mark]]:
@@ -159,6 +160,8 @@ def _read(
     text = read_text(file, problems)
     if text is None:
         return None
+    if not text.strip():
+        problems.blank.append(file)
     before = problems.fatal
     tree = parse(text, file, problems)
     if tree is None:

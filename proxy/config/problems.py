@@ -87,6 +87,8 @@ class Problems:
         self._hidden_where_shown: HiddenValues | None = None  # made of them
         #: The files that values refer to, absolute: references, credentials, service configs, certificates.
         self.referred: list[str] = []
+        #: The configuration files without any text, as they were named.
+        self.blank: list[str] = []
 
     def refer(self, file: str) -> None:
         """Add a file to `referred`, the files besides the configuration whose content the settings use."""

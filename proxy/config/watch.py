@@ -7,7 +7,8 @@ polled seldom. A change is read once the file has stayed the same from one poll 
 every second, in case a change left size, times and inode as they were; while the system reports changes, it is read
 after each report, and otherwise every minute. Its digest is taken before and after the file is read: a file that
 changed in between is read again. A file that is suddenly empty is probably being written: it is polled once more before
-it counts as the defaults. Loading runs in a thread, and the loop continues to serve.
+it is read. One that stays empty is refused, like a file with errors. Loading runs in a thread, and the loop continues
+to serve.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from proxy.config.file_events import FileEvents
 from proxy.config.load import Edit, LoadResult, load
+from proxy.config.problems import Problem
 from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import pieces
 
@@ -68,6 +70,7 @@ class Watcher:
         self._patterns = loaded.patterns
         self._digest = digest(self._files, self._patterns)
         self._seen_empty: _Stamp | None = None
+        self._filled = _with_text(loaded)
 
     async def reload(self, why: str) -> LoadResult:
         """Load the configuration now, whether or not its content has changed, for the reason `why`. A call while
@@ -161,13 +164,28 @@ class Watcher:
                 digest, self._files, self._patterns
             ):
                 break
-        return result, known, stamp
+        return self._unless_emptied(result), known, stamp
+
+    def _unless_emptied(self, result: LoadResult) -> LoadResult:
+        """Refuse a result if a file that had text has none any more: whoever wrote it found the disk full, or it is a
+        pipe (`-c <(…)`), which can be read only once. The defaults in its place would take all upstreams away.
+        """
+        emptied = [file for file in result.blank if file in self._filled]
+        if not emptied:
+            return result
+        said = (
+            "is empty now: what it said before stays in force; to take that back, write `upstreams: {}`, or a comment"
+        )
+        others = (problem for problem in result.problems if problem.file not in emptied)
+        return replace(result, settings=None, problems=(*(Problem(file, 1, 1, "", said) for file in emptied), *others))
 
     async def _take(self, result: LoadResult, known: bytes, why: str) -> None:
         self._digest = known
         if result.files != self._files or result.patterns != self._patterns:
             self._files, self._patterns = result.files, result.patterns
             self._digest = await asyncio.to_thread(digest, self._files, self._patterns)
+        if result.settings is not None:
+            self._filled = _with_text(result)
         self._on_load(result, why)
 
 
@@ -209,6 +227,11 @@ def load_beside_calls(file: str | None, environ: Mapping[str, str], edit: Edit |
             return result
         settings.router.lay_out()
         return replace(result, settings=replace(settings, provenance=settings.provenance.folded()))
+
+
+def _with_text(loaded: LoadResult) -> frozenset[str]:
+    """The files of a configuration, without those that have no text."""
+    return frozenset(loaded.files).difference(loaded.blank)
 
 
 def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:

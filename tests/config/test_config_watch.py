@@ -184,7 +184,7 @@ async def test_included_files_come_and_go(tmp_path: Path) -> None:
         await heard.until(names("b"))
 
 
-async def test_an_emptied_file_is_the_defaults_only_when_it_stays_so(tmp_path: Path) -> None:
+async def test_an_emptied_file_is_refused_only_when_it_stays_so(tmp_path: Path) -> None:
     file = tmp_path / "redrive.yaml"
     file.write_text("drain: 1s\n")
     heard = Heard()
@@ -195,7 +195,45 @@ async def test_an_emptied_file_is_the_defaults_only_when_it_stays_so(tmp_path: P
     await watcher.look()
     assert heard.silent
     await watcher.look()
+    result, _ = await heard.until(lambda _: True)
+    assert result.settings is None
+    assert [str(error) for error in result.errors] == [
+        f"{file}:1:1: is empty now: what it said before stays in force; to take that back, write `upstreams: {{}}`, "
+        "or a comment"
+    ]
+    file.write_text("# Nothing any more.\n")
+    await watcher.look()
     assert drains(25)((await heard.until(lambda _: True))[0])
+
+
+async def test_an_included_file_that_was_emptied_takes_no_upstream_away(tmp_path: Path) -> None:
+    """A copy that finds the disk full leaves a file without text."""
+    file, included = tmp_path / "redrive.yaml", tmp_path / "a.yaml"
+    file.write_text("include: [a.yaml]\n")
+    included.write_text("upstreams: {a: {url: 'http://a.example'}}\n")
+    heard = Heard()
+    watcher = Watcher(str(file), {}, load(str(file), {}), heard)
+    included.write_text(" \n")
+    refused = await watcher.reload("asked")
+    assert refused.settings is None
+    assert str(refused.errors[0]).startswith(f"{included}:1:1: is empty now")
+    included.write_text("upstreams: {}\n")
+    assert (await watcher.reload("asked")).settings is not None
+
+
+async def test_a_pipe_can_be_read_once_and_its_configuration_stays(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"upstreams: {a: {url: 'http://a.example'}}\n")
+    os.close(writer)
+    try:
+        file = f"/dev/fd/{reader}"
+        loaded = load(file, {})
+        assert loaded.settings is not None
+        result = await Watcher(file, {}, loaded, Heard()).reload("SIGHUP")
+    finally:
+        os.close(reader)
+    assert result.settings is None
+    assert "is empty now" in str(result.errors[0])
 
 
 @pytest.mark.parametrize("kept", ["", "drain: 1s\n"])
