@@ -245,7 +245,7 @@ def endpoint(value: Any) -> Endpoint:
         raise ValueError(f"{_masked(value)} is not a url: {error}") from None
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
         wrong = re.match(r"(https?)[:/]+", found, re.IGNORECASE)  # https:/ or https//
-        near = f"{wrong[1].lower()}://{found[wrong.end() :]}" if wrong else f"https://{found.lstrip('/')}"
+        near = f"{wrong[1].lower()}://{found[wrong.end() :]}" if wrong else _with_scheme(found.lstrip("/"))
         hint = "" if "@" in found or "?" in found else f" (did you mean {near}?)"
         raise ValueError(f"{_masked(value)} has no scheme{hint}")
     if parts.scheme not in ("http", "https"):
@@ -389,3 +389,9 @@ def _masked(value: Any) -> str:
     """A url for a message, without its credentials and its query, even if it is malformed."""
     hidden = re.sub(r"://[^\s'\"]*@", "://…@", written(value))  # a password may contain a slash that is not escaped
     return re.sub(r"[?#][^\s'\"]*", "?…", re.sub(r"(?<![^/\s'\"])[^/\s'\"]*@", "…@", hidden))
+
+
+def _with_scheme(rest: str) -> str:
+    """Complete a url without a scheme: with http if it begins with this machine, which few serve TLS on, else https."""
+    here = re.match(r"(localhost|127\.[\d.]+|\[::1\])([:/]|$)", rest, re.IGNORECASE)
+    return f"{'http' if here else 'https'}://{rest}"

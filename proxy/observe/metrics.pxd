@@ -9,7 +9,7 @@ cdef tuple _GE_OF
 
 
 cdef class Durations:
-    cdef public long long[19] _slots  # one for each of BOUNDS, and one more
+    cdef public long long[20] _slots  # one for each of BOUNDS, and one more
     cdef public double total
 
     cpdef add(self, double seconds)

@@ -28,8 +28,12 @@ _Key = TypeVar("_Key")
 #: Names for members of enumerations: see `proxy.retry.facts`.
 _SUCCESS, _NOT_RETRYABLE, _SUCCEEDED = Class.SUCCESS, Outcome.NOT_RETRYABLE, Outcome.SUCCESS
 #: Seconds; upper bounds of the histograms' buckets: Prometheus' own defaults stretched to both sides, and two more up
-#: to a little above 20 s, the default of `pushback.hold`, since calls that are held for so long end just after it.
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 300.0)
+#: to a little above 20 s, the default of `pushback.hold`, since calls that are held for so long end just after it. A
+#: percentile is known to the distance between two bounds, so each is at most 2.5 times the one before.
+BOUNDS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 15.0, 21.0, 30.0, 60.0, 120.0, 300.0),
+)
 
 #: The first bounds, for durations of most calls that do not wait.
 _SHORT, _SHORTEST = BOUNDS[:5], BOUNDS[0]

@@ -555,6 +555,15 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "redrive.yaml:11:6: upstreams.c: must be a mapping, not 'nothing'",
         ],
     ),
+    "urls of this machine without a scheme": (
+        "upstreams: {a: {url: localhost:3000}, b: {url: 127.0.0.1}, c: {url: localhost.example}}\n",
+        [
+            "redrive.yaml:1:22: upstreams.a.url: 'localhost:3000' has no scheme (did you mean http://localhost:3000?)",
+            "redrive.yaml:1:48: upstreams.b.url: '127.0.0.1' has no scheme (did you mean http://127.0.0.1?)",
+            "redrive.yaml:1:69: upstreams.c.url: 'localhost.example' has no scheme "
+            "(did you mean https://localhost.example?)",
+        ],
+    ),
     "a kind that there is not": (
         "upstreams:\n"
         "  a: {url: http://a.test, bucket: {kind: banana, capacity: 4}, strategy: {kind: [], max_attempts: 2}}\n",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from observed import POLICY, STANDARD, WALL, ended, retried
@@ -28,6 +29,11 @@ class Samples:
     def value(self, name: str, **labels: str) -> float:
         found = [s.value for f in self.families.values() for s in f.samples if s.name == name and s.labels == labels]
         return found[0] if found else 0.0
+
+
+def test_no_two_bounds_of_durations_are_far_apart() -> None:
+    """Calls of apps that give up after a minute were shown with a 99th percentile of five minutes."""
+    assert max(above / below for below, above in pairwise(BOUNDS)) <= 2.5
 
 
 def test_a_first_attempt_success() -> None:

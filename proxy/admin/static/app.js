@@ -10,7 +10,7 @@ import { Upstreams } from "./upstreams.js";
 const KEPT = { plain: 300, notable: 1000 };
 const SAMPLES = 60;
 
-class House {
+class Page {
   constructor() {
     this.live = new Map(); // by upstream: the rows of the board
     this.buckets = new Map();
@@ -276,8 +276,8 @@ function show(name) {
     mark($(`tab-${id}`), "aria-selected", String(chosen));
     mark($(`tab-${id}`), "tabindex", chosen ? null : "-1");
   }
-  house.draw();
-  house.moved_on();
+  page.draw();
+  page.moved_on();
 }
 
 function shown() {
@@ -308,7 +308,7 @@ function keyPressed(event) {
       event.target.value = "";
       event.target.dispatchEvent(new Event("input"));
     } else if (typing) event.target.blur();
-    else house.upstreams.close();
+    else page.upstreams.close();
     return;
   }
   if (typing) return;
@@ -317,12 +317,12 @@ function keyPressed(event) {
     2: () => go("calls"),
     3: () => go("config"),
     "/": () => $(FILTERS[shown()]).focus(),
-    p: () => house.pause(!house.paused),
+    p: () => page.pause(!page.paused),
     t: () => turnTheme(),
-    s: () => shown() === "upstreams" && house.upstreams.sort_on(false),
-    S: () => shown() === "upstreams" && house.upstreams.sort_on(true),
+    s: () => shown() === "upstreams" && page.upstreams.sort_on(false),
+    S: () => shown() === "upstreams" && page.upstreams.sort_on(true),
     "?": () => $("help-dialog").showModal(),
-    c: () => shown() === "upstreams" && house.upstreams.list.chosen !== null && house.show_calls(house.upstreams.list.chosen),
+    c: () => shown() === "upstreams" && page.upstreams.list.chosen !== null && page.show_calls(page.upstreams.list.chosen),
   };
   const act = acts[event.key];
   if (!act) return;
@@ -333,9 +333,9 @@ function keyPressed(event) {
 /** Show a panel and put the keyboard into its list. */
 function go(name) {
   show(name);
-  if (name === "upstreams") house.upstreams.list.scroll.focus();
-  else if (name === "calls") house.calls_panel.focus();
-  else house.config.list.scroll.focus();
+  if (name === "upstreams") page.upstreams.list.scroll.focus();
+  else if (name === "calls") page.calls_panel.focus();
+  else page.config.list.scroll.focus();
 }
 
 const THEMES = ["system", "light", "dark"];
@@ -362,7 +362,7 @@ function askForToken() {
   $("token").focus();
 }
 
-let house;
+let page;
 
 function begin() {
   let theme = null;
@@ -372,19 +372,19 @@ function begin() {
     // without storage, the theme is the system's
   }
   turnTheme(THEMES.includes(theme) ? theme : "system");
-  house = new House();
+  page = new Page();
   wireTabs();
   document.addEventListener("keydown", keyPressed);
-  $("pause").addEventListener("click", () => house.pause(!house.paused));
+  $("pause").addEventListener("click", () => page.pause(!page.paused));
   $("theme").addEventListener("click", () => turnTheme());
   $("help").addEventListener("click", () => $("help-dialog").showModal());
   $("token-dialog").addEventListener("cancel", (event) => event.preventDefault());
   $("token-form").addEventListener("submit", () => {
     setToken($("token").value.trim());
-    house.stream.again();
+    page.stream.again();
   });
-  house.place = new Place({ upstreams: house.upstreams, calls: house.calls_panel, config: house.config }, show);
-  house.place.read();
+  page.place = new Place({ upstreams: page.upstreams, calls: page.calls_panel, config: page.config }, show);
+  page.place.read();
 }
 
 // If any request of the page is refused for its token, ask for the token, as for the stream.

@@ -21,8 +21,8 @@ const COLUMNS = [
 const TAIL = 16;
 
 export class Calls {
-  constructor(house) {
-    this.house = house;
+  constructor(page) {
+    this.page = page;
     this.open = new Set();
     this.rows = new Map();
     this.upstream = this.outcome = null;
@@ -53,7 +53,7 @@ export class Calls {
   sort_by(id, down = this.sort.by === id ? !this.sort.down : COLUMNS.find((each) => each.id === id).down ?? false) {
     this.sort = { by: id, down };
     this.draw();
-    this.house.moved_on();
+    this.page.moved_on();
   }
 
   /** Show only the calls of this upstream and of this outcome; null: of all. */
@@ -64,7 +64,7 @@ export class Calls {
     const tag = $("call-upstream");
     tag.hidden = upstream === null && outcome === null;
     const text = [upstream === null ? "" : `upstream: ${upstream || "(refused)"}`, outcome === null ? "" : `outcome: ${outcome}`].filter(Boolean).join(", ");
-    tag.replaceChildren(text, h("button", { type: "button", "aria-label": "Calls of every upstream and outcome", title: "Calls of every upstream and outcome", onclick: () => { this.of(null); this.draw(); this.house.moved_on(); } }, "×"));
+    tag.replaceChildren(text, h("button", { type: "button", "aria-label": "Calls of every upstream and outcome", title: "Calls of every upstream and outcome", onclick: () => { this.of(null); this.draw(); this.page.moved_on(); } }, "×"));
   }
 
   // -- this panel's part of the URL (place.js) -------------------------------------------------------------------
@@ -96,7 +96,7 @@ export class Calls {
     };
     if (!/^\d{1,15}$/.test(number)) return say_gone();
     try {
-      const call = await this.house.find_call(Number(number));
+      const call = await this.page.find_call(Number(number));
       if (call === null || (at && call.time !== at)) say_gone();
       else this.reveal(call, false);
     } catch {
@@ -116,11 +116,11 @@ export class Calls {
   // -- showing ---------------------------------------------------------------------------------------------------
 
   draw() {
-    const { house } = this;
-    say($("count-calls"), house.seen ? count(house.seen) : "");
+    const { page } = this;
+    say($("count-calls"), page.seen ? count(page.seen) : "");
     if ($("calls").hidden) return;
     const kind = $("call-kind").value;
-    const source = kind === "all" ? house.calls() : house.notable;
+    const source = kind === "all" ? page.calls() : page.notable;
     const shown = this.chosen(source, kind);
     if (this.open.size) this.reach(shown);
     this.place_rows(shown.slice(0, this.most));
@@ -131,7 +131,7 @@ export class Calls {
       mark(head, "aria-pressed", String(sorted));
       mark(head, "data-sorted", sorted ? (this.sort.down ? "down" : "up") : null);
     }
-    say($("skipped"), house.skipped && kind === "all" ? `${count(house.skipped)} calls that succeeded at once are not shown: too many a second` : "");
+    say($("skipped"), page.skipped && kind === "all" ? `${count(page.skipped)} calls that succeeded at once are not shown: too many a second` : "");
     this.say_held();
     this.head.hidden = !shown.length;
     this.empty.hidden = shown.length > 0;
@@ -158,7 +158,7 @@ export class Calls {
 
   /** Say in a line how many calls a gate holds now; they are added to the list when they end. */
   say_held() {
-    const rows = [...this.house.live.values()].filter(({ name, held }) => held && (this.upstream === null || this.upstream === name));
+    const rows = [...this.page.live.values()].filter(({ name, held }) => held && (this.upstream === null || this.upstream === name));
     this.held.hidden = !rows.length;
     if (!rows.length) return;
     const why = ({ cooldown, held_by: by }) => Object.keys(by ?? {}).map((cause) => `${holder(cause, { cooldown })}${cause === "cooling" && cooldown ? `, ${seconds(cooldown)} left` : ""}`).join("; ");
@@ -178,13 +178,13 @@ export class Calls {
         $("call-kind").value = "all";
         this.of(null);
         this.draw();
-        this.house.moved_on();
+        this.page.moved_on();
       };
       this.empty.replaceChildren(h("p", {}, about === "filtered" ? "No recorded call matches." : "No recorded call was retried or failed."), h("button", { type: "button", onclick: clear }, "Show all calls"));
       return;
     }
-    const listen = this.house.ready?.listen[0] ?? "127.0.0.1:8080";
-    const first = [...this.house.about.values()].find((each) => each.prefix);
+    const listen = this.page.ready?.listen[0] ?? "127.0.0.1:8080";
+    const first = [...this.page.about.values()].find((each) => each.prefix);
     this.empty.replaceChildren(
       h("h2", {}, "No call has come through yet"),
       h("p", {}, "Send one, as a base URL or as a proxy:"),
@@ -227,7 +227,7 @@ export class Calls {
       mark(head, "aria-expanded", String(open));
       if (open) {
         this.open.add(call.number);
-        row.append(story(call, this.house));
+        row.append(story(call, this.page));
       } else {
         this.open.delete(call.number);
         row.lastChild.remove();
@@ -237,7 +237,7 @@ export class Calls {
       toggle(head.getAttribute("aria-expanded") !== "true");
       if (this.open.has(call.number)) this.linked = call;
       else if (this.linked?.number === call.number) this.linked = undefined;
-      this.house.moved_on();
+      this.page.moved_on();
     });
     if (this.open.has(call.number)) toggle(true);
     return row;
@@ -253,7 +253,7 @@ export class Calls {
     const head = this.rows.get(call.number)?.firstChild;
     head?.scrollIntoView({ block: "center" });
     head?.focus({ preventScroll: true });
-    if (step) this.house.moved_on();
+    if (step) this.page.moved_on();
   }
 
   /** Show as many calls as are needed for the opened call of the address: calls that come later may be sorted before it. */

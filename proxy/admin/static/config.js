@@ -5,12 +5,12 @@ import { VirtualList } from "./virtual.js";
 import { WhatIf } from "./whatif.js";
 
 export class Config {
-  constructor(house) {
-    this.house = house;
+  constructor(page) {
+    this.page = page;
     this.chosen = { upstream: "", route: "" };
     this.values = null;
     this.trying = false;
-    this.what_if = new WhatIf(house, $("values"));
+    this.what_if = new WhatIf(page, $("values"));
     this.list = new VirtualList($("places"), {
       label: "What to show the configuration of",
       make: () => h("div", { class: "row place", role: "row" }, h("div", { role: "gridcell" })),
@@ -21,7 +21,7 @@ export class Config {
       key: (item) => `${item.upstream}\n${item.route}`,
       open: (item) => {
         this.load(item);
-        house.moved_on();
+        page.moved_on();
       },
       height: () => 30,
     });
@@ -32,8 +32,8 @@ export class Config {
   }
 
   draw() {
-    const { house } = this;
-    const ready = house.ready;
+    const { page } = this;
+    const ready = page.ready;
     const errors = ready?.reload_errors ?? [];
     const warnings = ready?.warnings ?? [];
     say($("count-config"), errors.length + warnings.length ? count(errors.length + warnings.length) : "");
@@ -42,13 +42,13 @@ export class Config {
     this.problems(errors, warnings);
     const wanted = $("place-filter").value.trim().toLowerCase();
     const places = [{ upstream: "", route: "" }];
-    for (const { name, routes } of house.about.values()) {
-      if (name === "unmatched" && !house.named.has(name)) continue;
+    for (const { name, routes } of page.about.values()) {
+      if (name === "unmatched" && !page.named.has(name)) continue;
       places.push({ upstream: name, route: "" }, ...routes.map(({ route }) => ({ upstream: name, route })));
     }
     this.list.show(places.filter(({ upstream, route }) => `${upstream} ${route}`.toLowerCase().includes(wanted)), h("p", { "data-about": "none" }, "No upstream matches."));
-    if (house.about !== this.about && house.learned && !$("config").hidden) {
-      this.about = house.about;
+    if (page.about !== this.about && page.learned && !$("config").hidden) {
+      this.about = page.about;
       const { upstream, route } = this.chosen;
       const there = !upstream || places.some((place) => place.upstream === upstream && place.route === route);
       this.load(there ? this.chosen : places[0], this.trying);
@@ -79,7 +79,7 @@ export class Config {
     this.list.draw();
     const query = new URLSearchParams(place);
     try {
-      const { values } = await this.house.json(`config/places?${query}`);
+      const { values } = await this.page.json(`config/places?${query}`);
       if (this.chosen !== place) return;
       this.values = values;
     } catch {
@@ -92,7 +92,7 @@ export class Config {
     if (this.trying) return;
     const wanted = $("key-filter").value.trim().toLowerCase();
     const written = $("only-written").checked;
-    const folder = (this.house.ready?.config_file ?? "").replace(/[^/]*$/, "");
+    const folder = (this.page.ready?.config_file ?? "").replace(/[^/]*$/, "");
     const shown = (this.values ?? []).filter((each) => (!written || each.from !== "default") && `${each.path} ${each.value} ${each.from}`.toLowerCase().includes(wanted));
     const title = this.chosen.upstream ? [this.chosen.upstream, this.chosen.route].filter(Boolean).join(" › ") : "the process";
     const row = ({ path, value, from }) => {
@@ -102,20 +102,20 @@ export class Config {
     const table = h("table", { class: "values" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"), h("th", { scope: "col" }, "From"))), h("tbody", {}, shown.map(row)));
     const nothing = written && !wanted ? "Everything here has its default value." : "No key matches the filter.";
     const { upstream, route } = this.chosen;
-    const edit = upstream && !route && this.house.named.has(upstream) ? h("button", { type: "button", title: "Edit its policy, and see how its last calls would have gone; nothing is written", onclick: () => this.try_out(upstream) }, "What if…") : null;
+    const edit = upstream && !route && this.page.named.has(upstream) ? h("button", { type: "button", title: "Edit its policy, and see how its last calls would have gone; nothing is written", onclick: () => this.try_out(upstream) }, "What if…") : null;
     $("values").replaceChildren(h("div", { class: "buttons" }, h("h2", {}, title), edit), shown.length ? table : h("p", { class: "quiet" }, this.values === null ? "…" : nothing));
   }
 
   show(upstream) {
     $("place-filter").value = "";
     this.load({ upstream, route: "" });
-    this.house.moved_on();
+    this.page.moved_on();
   }
 
   /** Open an upstream's policy for editing, to see what would have happened to its calls. */
   try_out(upstream) {
     this.load({ upstream, route: "" }, true);
-    this.house.moved_on();
+    this.page.moved_on();
   }
 
   /** This panel's part of the page's URL (place.js). */
@@ -136,7 +136,7 @@ export class Config {
     button.disabled = true;
     say($("reload-result"), "loading…");
     try {
-      const answer = await this.house.post("reload");
+      const answer = await this.page.post("reload");
       const { reloaded, errors } = await answer.json();
       say($("reload-result"), reloaded ? "Loaded: it is in force." : `Refused: ${errors.length} error${errors.length === 1 ? "" : "s"}, shown above. The earlier configuration stays in force.`);
       mark($("reload-result"), "data-tone", reloaded ? "good" : "bad");

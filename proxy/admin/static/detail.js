@@ -12,8 +12,8 @@ const FIGURES = [
 ];
 
 export class Detail {
-  constructor(house, close) {
-    this.house = house;
+  constructor(page, close) {
+    this.page = page;
     this.pane = $("upstream-detail");
     this.close = close;
     this.name = undefined;
@@ -28,12 +28,12 @@ export class Detail {
     clearTimeout(this.timer);
     const again = async () => {
       if (this.name !== name) return;
-      if (!this.house.paused && !document.hidden) {
+      if (!this.page.paused && !document.hidden) {
         try {
-          const { upstreams } = await this.house.json(`upstreams?name=${encodeURIComponent(name)}`);
+          const { upstreams } = await this.page.json(`upstreams?name=${encodeURIComponent(name)}`);
           if (this.name !== name) return;
           this.loaded = upstreams[0] ?? null;
-          this.house.changed();
+          this.page.changed();
         } catch {
 // the stream shows that the process does not answer
         }
@@ -64,12 +64,12 @@ export class Detail {
     const button = (text, act) => h("button", { type: "button", onclick: act }, text);
     const figure = ([id, text]) => h("div", {}, h("dt", {}, text), (parts[id] = h("dd", {})));
     this.charts?.end();
-    this.charts = new UpstreamCharts(this.house, name, () => this.item?.bucket);
+    this.charts = new UpstreamCharts(this.page, name, () => this.item?.bucket);
     this.pane.replaceChildren(
       h("div", { class: "standing" },
         h("header", {}, h("h2", {}, name || "(refused)"), (parts.badge = h("span", { class: "badge" })), (parts.also = h("span", { class: "beside" })), h("button", { type: "button", class: "close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.close() }, "×")),
         h("dl", { class: "figures" }, FIGURES.map(figure))),
-      h("p", { class: "buttons" }, button("Its calls", () => this.house.show_calls(name)), name && name !== "unmatched" ? button("Its configuration", () => this.house.show_config(name)) : null),
+      h("p", { class: "buttons" }, button("Its calls", () => this.page.show_calls(name)), name && name !== "unmatched" ? button("Its configuration", () => this.page.show_config(name)) : null),
       (parts.waits = h("section", { class: "waits" }, h("h3", {}, "What holds calls"), (parts.left = h("p", {})), (parts.began = h("div", {})), (parts.places = h("ul", {})))),
       block("outcomes", "How its calls ended, since the start"),
       h("section", {}, this.charts.element, (parts.level = h("p", { class: "quiet" }))),
@@ -84,7 +84,7 @@ export class Detail {
     say(parts.badge, state.text);
     parts.badge.dataset.state = live.state;
     mark(parts.badge, "title", state.why);
-    const beside = (live.also ?? []).map((name) => [name, this.house.states[name]]);
+    const beside = (live.also ?? []).map((name) => [name, this.page.states[name]]);
     refresh(parts.also, h("span", {}, beside.map(([name, { text, why }]) => h("span", { class: "also", "data-state": name, title: why }, text))));
     this.fill_figures(item);
     this.fill_waits(live);
@@ -100,7 +100,7 @@ export class Detail {
     const { live, bucket, about } = item;
     const { recent } = live;
     const per_call = attempts_per_call(recent);
-    say(parts.calls, `${rate(recent.calls / Math.max(this.house.window, 1))}/s`);
+    say(parts.calls, `${rate(recent.calls / Math.max(this.page.window, 1))}/s`);
     say(parts.success, percent(recent.at_once + recent.after_retries, recent.calls));
     mark(parts.success, "data-tone", tone_of(recent.failed, recent.calls));
     say(parts.attempts, per_call === null ? "–" : per_call.toFixed(2));
@@ -140,29 +140,29 @@ export class Detail {
     const call = this.call_of(cooldown);
     return h("p", {},
       `At ${clock(cooldown.began)} `, h("code", {}, `${method} ${path}`), ` (${where}) was answered ${status}, and `, h("code", {}, field), ` asked for ${plain(seconds(cooldown.seconds))}. It holds ${holds}. `,
-      call ? h("button", { type: "button", onclick: () => this.house.show_call(call) }, "Show this call") : null);
+      call ? h("button", { type: "button", onclick: () => this.page.show_call(call) }, "Show this call") : null);
   }
 
   /** The call whose answer began a cooldown; undefined while the call is in progress, and when it is no longer kept. */
   call_of({ began, method, path, attempt, field }) {
     const ends = (call, each) => Date.parse(call.time) / 1000 + each.start + (each.duration ?? 0);
-    return this.house.notable.find((call) => call.method === method && call.path.startsWith(path.replace(/…$/, "")) && call.history.some((each) => each.attempt === attempt && each.pushback === field && Math.abs(ends(call, each) - began) < 0.5));
+    return this.page.notable.find((call) => call.method === method && call.path.startsWith(path.replace(/…$/, "")) && call.history.some((each) => each.attempt === attempt && each.pushback === field && Math.abs(ends(call, each) - began) < 0.5));
   }
 
   outcomes() {
     const found = Object.entries(this.loaded?.outcomes ?? {}).sort((a, b) => b[1] - a[1]);
     if (!found.length) return h("p", { class: "quiet" }, this.loaded ? "No calls yet." : "…");
     const all = found.reduce((sum, [, n]) => sum + n, 0);
-    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("button", { type: "button", class: `outcome ${outcome}`, title: `The recorded calls with this outcome. ${OUTCOMES[outcome] ?? ""}`, onclick: () => this.house.show_calls(this.name, outcome) }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
+    const table = h("table", { class: "plain" }, found.map(([outcome, n]) => h("tr", { title: OUTCOMES[outcome] }, h("td", {}, h("button", { type: "button", class: `outcome ${outcome}`, title: `The recorded calls with this outcome. ${OUTCOMES[outcome] ?? ""}`, onclick: () => this.page.show_calls(this.name, outcome) }, outcome)), h("td", { class: "number" }, count(n)), h("td", { class: "number" }, percent(n, all)))));
     const advice = [retriedByApps(this.loaded), failedLater(this.loaded)].filter(Boolean);
     return advice.length ? h("div", {}, table, advice.map((text) => h("p", { class: "advice" }, text))) : table;
   }
 
   latest(name) {
-    const calls = this.house.notable.filter((call) => call.upstream === name).slice(0, 8);
+    const calls = this.page.notable.filter((call) => call.upstream === name).slice(0, 8);
     if (!calls.length) return h("p", { class: "quiet" }, "None among the recorded calls.");
     const line = (call) =>
-      h("button", { type: "button", class: "latest", onclick: () => this.house.show_call(call) },
+      h("button", { type: "button", class: "latest", onclick: () => this.page.show_call(call) },
         h("span", { class: "quiet" }, call.time.slice(11, 19)), h("span", { class: "path" }, `${call.method} ${call.path}`),
         h("span", { class: "chips" }, chips(call.history, call)),
         h("span", { class: `outcome ${call.outcome}` }, call.outcome));

@@ -5,10 +5,10 @@ import { key_link } from "./place.js";
 import { OUTCOMES } from "./words.js";
 
 /** Fetch the explanation of a call, and show it in `below`; `said` is the element that shows the progress. */
-export async function explain(call, house, below, said) {
+export async function explain(call, page, below, said) {
   say(said, "asking…");
   try {
-    const told = await house.json(`requests/${call.number}/explain`);
+    const told = await page.json(`requests/${call.number}/explain`);
     say(said, "Under the configuration in force:");
     below.replaceChildren(explanation(told, call));
     below.scrollIntoView({ block: "nearest" });

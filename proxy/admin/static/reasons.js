@@ -7,16 +7,16 @@ const SPAN = 60_000; // ms
 const MOST = 8;
 
 export class Reasons {
-  constructor(house) {
-    this.house = house;
+  constructor(page) {
+    this.page = page;
     this.element = $("reasons");
     this.told = "";
   }
 
   /** Show them, unless the table of upstreams needs the room. */
   draw(has_room) {
-    const groups = has_room ? grouped(this.house.notable, Date.now()) : [];
-    mark(this.element, "hidden", has_room && this.house.seen ? null : "");
+    const groups = has_room ? grouped(this.page.notable, Date.now()) : [];
+    mark(this.element, "hidden", has_room && this.page.seen ? null : "");
     const told = JSON.stringify(groups.map(({ key, calls, newest }) => [key, calls, newest.number]));
     if (told === this.told) return;
     this.told = told;
@@ -32,7 +32,7 @@ export class Reasons {
     const { upstream, outcome, remedy } = newest;
     const retried = outcome === "success";
     return h("li", {},
-      h("button", { type: "button", title: "The newest of these calls", onclick: () => this.house.show_call(newest) },
+      h("button", { type: "button", title: "The newest of these calls", onclick: () => this.page.show_call(newest) },
         h("b", { class: "number" }, count(calls)),
         h("span", { class: "of" }, upstream || "(refused)"),
         h("span", { class: `outcome ${outcome}`, title: OUTCOMES[outcome] }, retried ? "retried" : outcome),

@@ -32,7 +32,7 @@ function unsent(call) {
 const HOLDING = new Set(["cooling", "outage", "rate_limited", "overloaded", "deadline", "client_gone"]);
 
 /** The whole history of a call: its attempts on a time axis, then why it ended as it did. */
-export function story(call, house) {
+export function story(call, page) {
   const whole = Math.max(call.duration ?? 0, ...call.history.map((a) => a.start + (a.duration ?? 0)), 1e-6);
   const sent = [...call.history].sort((a, b) => a.start - b.start); // the history lists hedges by the time of their end
   return h(
@@ -44,13 +44,13 @@ export function story(call, house) {
     h("p", { class: "verdict" }, h("span", { class: `outcome ${call.outcome}` }, call.outcome), " ", OUTCOMES[call.outcome] ?? "", call.detail ? h("span", { class: "quiet" }, ` Detail: ${call.detail}.`) : null, call.app_retry ? h("span", { class: "quiet" }, " The app itself was retrying here.") : null),
     call.remedy ? h("p", { class: "remedy" }, h("b", {}, "What helps: "), `${call.remedy}.`) : null,
     (call.fallbacks ?? []).map((each) => h("p", { class: "verdict" }, each.skipped ? `Not taken over by ${each.to} (${each.outcome}): ${each.skipped}.` : `Taken over by ${each.to} (${each.outcome}).`)),
-    h("dl", { class: "facts" }, facts(call, house)),
-    actions(call, house),
+    h("dl", { class: "facts" }, facts(call, page)),
+    actions(call, page),
   );
 }
 
 /** The buttons of a call: copy it in several forms, explain it. */
-function actions(call, house) {
+function actions(call, page) {
   const said = h("span", { role: "status", class: "quiet" });
   const below = h("div", { class: "below" });
   const button = (text, title, act) => h("button", { type: "button", title, onclick: act }, text);
@@ -71,9 +71,9 @@ function actions(call, house) {
     h(
       "p",
       { class: "buttons" },
-      button("Explain this call", "What the configuration in force says about it (redrive explain)", () => explain(call, house, below, said)),
-      house.named.has(call.upstream) ? button("What if…", "Edit the upstream's policy, and see how its last calls would have gone", () => house.show_what_if(call.upstream)) : null,
-      button("Copy as curl", "A curl command; masked values stay masked", take("a curl command", () => curl(call, house.about.get(call.upstream), house.ready?.listen ?? []))),
+      button("Explain this call", "What the configuration in force says about it (redrive explain)", () => explain(call, page, below, said)),
+      page.named.has(call.upstream) ? button("What if…", "Edit the upstream's policy, and see how its last calls would have gone", () => page.show_what_if(call.upstream)) : null,
+      button("Copy as curl", "A curl command; masked values stay masked", take("a curl command", () => curl(call, page.about.get(call.upstream), page.ready?.listen ?? []))),
       button("Copy as JSON", "The call as /requests returns it", take("JSON", json)),
       button("Copy link", "A link to this call, as long as it is recorded", take("a link to this call", () => link_to(call))),
       said,
@@ -82,8 +82,8 @@ function actions(call, house) {
   );
 }
 
-function facts(call, house) {
-  const about = house.about.get(call.upstream);
+function facts(call, page) {
+  const about = page.about.get(call.upstream);
   const route = about?.routes.find((each) => each.route === call.route) ?? about;
   const pairs = [
     ["upstream", [call.upstream, call.route].filter(Boolean).join(" › ")],

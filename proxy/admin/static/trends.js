@@ -86,8 +86,8 @@ function bucket_chart(of) {
 
 /** A fetcher of columns: asks for them when there is a new sample, while `element` is visible. */
 class Follower {
-  constructor(house, element, path, take) {
-    this.house = house;
+  constructor(page, element, path, take) {
+    this.page = page;
     this.element = element;
     this.path = path;
     this.take = take;
@@ -97,11 +97,11 @@ class Follower {
 
   async again() {
     if (this.ended) return;
-    const { house } = this;
-    const sample = `${house.board} ${house.sample}`;
-    if (house.board !== null && this.had !== sample && !house.paused && !document.hidden && this.element.checkVisibility()) {
+    const { page } = this;
+    const sample = `${page.board} ${page.sample}`;
+    if (page.board !== null && this.had !== sample && !page.paused && !document.hidden && this.element.checkVisibility()) {
       try {
-        const columns = await house.json(this.path);
+        const columns = await page.json(this.path);
         this.had = sample;
         if (!this.ended) this.take(columns);
       } catch {
@@ -119,10 +119,10 @@ class Follower {
 
 /** The charts of one upstream, in its pane. */
 export class UpstreamCharts {
-  constructor(house, name, bucket) {
+  constructor(page, name, bucket) {
     this.charts = new Charts([{ ...CALLS, ...COOLDOWN }, { ...SUCCESS, ...COOLDOWN, hidden: no_calls }, { ...LATENCY, ...COOLDOWN, hidden: no_calls }, { ...bucket_chart(bucket), ...COOLDOWN }]);
     this.element = this.charts.element;
-    this.follower = new Follower(house, this.element, `series?name=${encodeURIComponent(name)}`, (columns) => this.charts.show(columns));
+    this.follower = new Follower(page, this.element, `series?name=${encodeURIComponent(name)}`, (columns) => this.charts.show(columns));
   }
 
   end() {
@@ -132,8 +132,8 @@ export class UpstreamCharts {
 
 /** The charts of all upstreams together, above the table; they can be folded. */
 export class Overview {
-  constructor(house) {
-    this.house = house;
+  constructor(page) {
+    this.page = page;
     this.charts = new Charts([CALLS, SUCCESS, LATENCY]);
     this.box = $("overview");
     this.box.append(this.charts.element);
@@ -145,12 +145,12 @@ export class Overview {
   toggled() {
     remember(this.box.open);
     this.follower?.end();
-    this.follower = this.box.open ? new Follower(this.house, this.box, "series", (columns) => this.charts.show(columns)) : null;
+    this.follower = this.box.open ? new Follower(this.page, this.box, "series", (columns) => this.charts.show(columns)) : null;
   }
 
   /** Hide the charts while there is no upstream. */
   draw() {
-    this.box.hidden = this.house.live.size === 0;
+    this.box.hidden = this.page.live.size === 0;
   }
 }
 

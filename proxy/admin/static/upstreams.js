@@ -27,8 +27,8 @@ const FEW = 8;
 const phone = matchMedia("(max-width: 760px)");
 
 export class Upstreams {
-  constructor(house) {
-    this.house = house;
+  constructor(page) {
+    this.page = page;
     this.sort = { by: "state", up: false };
     this.heads = new Map();
     this.list = new VirtualList($("upstream-grid"), {
@@ -40,10 +40,10 @@ export class Upstreams {
       open: (item) => this.open(item.name),
       height: () => (phone.matches ? 84 : 34),
     });
-    this.detail = new Detail(house, () => this.close());
-    this.overview = new Overview(house);
+    this.detail = new Detail(page, () => this.close());
+    this.overview = new Overview(page);
     this.holding = new Holding((name) => this.open(name));
-    this.reasons = new Reasons(house);
+    this.reasons = new Reasons(page);
     for (const id of ["upstream-filter", "only-trouble", "span"]) $(id).addEventListener("input", () => this.draw());
     this.sorter();
     phone.addEventListener("change", () => this.draw());
@@ -70,7 +70,7 @@ export class Upstreams {
     this.sort = this.sort.by === id && $("sort") !== document.activeElement ? { by: id, up: !this.sort.up } : { by: id, up: !down };
     $("sort").value = id;
     this.draw();
-    this.house.moved_on();
+    this.page.moved_on();
   }
 
   /** Sort by the next column; with `back`, reverse the order of the current one. */
@@ -81,16 +81,16 @@ export class Upstreams {
 
   /** The data of one upstream's row. */
   item(name) {
-    const { house } = this;
-    const about = house.about.get(name);
-    const live = house.live.get(name);
-    const limiter = house.buckets.get(about?.limiter ? `${about.limiter} (limiter)` : "");
-    return { name, live, about, bucket: house.buckets.get(live.bucket), rated: house.buckets.get(live.rate), limiter, state: house.states[live.state] };
+    const { page } = this;
+    const about = page.about.get(name);
+    const live = page.live.get(name);
+    const limiter = page.buckets.get(about?.limiter ? `${about.limiter} (limiter)` : "");
+    return { name, live, about, bucket: page.buckets.get(live.bucket), rated: page.buckets.get(live.rate), limiter, state: page.states[live.state] };
   }
 
   draw() {
-    const { house } = this;
-    const items = [...house.live.keys()].map((name) => this.item(name));
+    const { page } = this;
+    const items = [...page.live.keys()].map((name) => this.item(name));
     const troubled = items.filter((item) => item.state.rank > 0).length;
     say($("troubled"), troubled ? count(troubled) : "");
     const serious = items.filter((item) => item.state.rank > 2).length;
@@ -107,7 +107,7 @@ export class Upstreams {
     this.holding.draw(items, items.length <= FEW);
     this.reasons.draw(items.length > 0 && items.length <= FEW);
     this.overview.draw();
-    this.detail.draw(house.live.has(this.opened) ? this.item(this.opened) : null, this.opened);
+    this.detail.draw(page.live.has(this.opened) ? this.item(this.opened) : null, this.opened);
   }
 
   order() {
@@ -125,7 +125,7 @@ export class Upstreams {
   }
 
   nothing(all, only) {
-    if (!this.house.ready) return h("p", { "data-about": "wait" }, "Waiting for redrive…");
+    if (!this.page.ready) return h("p", { "data-about": "wait" }, "Waiting for redrive…");
     if (all) {
       const clear = () => {
         $("upstream-filter").value = "";
@@ -135,7 +135,7 @@ export class Upstreams {
       const text = only && !$("upstream-filter").value ? "No upstream is in trouble." : "No upstream matches the filter.";
       return h("div", { "data-about": text }, h("p", {}, text), h("button", { type: "button", onclick: clear }, "Show all"));
     }
-    const file = this.house.ready.config_file || "config/redrive.yaml";
+    const file = this.page.ready.config_file || "config/redrive.yaml";
     return h(
       "div",
       { "data-about": "none" },
@@ -157,9 +157,9 @@ export class Upstreams {
     say(parts.badge, state.rank ? state.text : "");
     parts.also.forEach((chip, at) => {
       const beside = live.also?.[at];
-      say(chip, beside ? this.house.states[beside].text : "");
+      say(chip, beside ? this.page.states[beside].text : "");
       mark(chip, "data-state", beside ?? null);
-      mark(chip, "title", beside ? this.house.states[beside].why : null);
+      mark(chip, "title", beside ? this.page.states[beside].why : null);
     });
     mark(parts.state, "title", `${state.text}: ${state.why}`);
     mark(parts.badge, "title", [held_in_words(live), ...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
@@ -167,7 +167,7 @@ export class Upstreams {
     say(parts.held, live.held ? `${count(live.held)} held` : "");
     mark(parts.held, "title", held_in_words(live) || null);
     const recent = figures === live.recent;
-    say(parts.calls, recent ? rate(figures.calls / Math.max(this.house.window, 1)) : count(figures.calls));
+    say(parts.calls, recent ? rate(figures.calls / Math.max(this.page.window, 1)) : count(figures.calls));
     say(parts.unit, recent ? "/s" : "");
     mark(parts.calls, "title", figures.arrived ? `and ${amount(figures.arrived, "call")} from other upstreams, as their fallback` : null);
     fillShares(parts, figures);
@@ -179,7 +179,7 @@ export class Upstreams {
     mark(parts.level, "title", bucket ? `${bucket.bucket} (${bucket.kind})` : about?.bucket ? `${about.bucket}: not used yet` : null);
     mark(parts.level, "data-tone", bucket?.drained ? "bad" : null);
     parts.spark.element.classList.toggle("none", !bucket);
-    parts.spark.draw(bucket ? this.house.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
+    parts.spark.draw(bucket ? this.page.history(bucket.bucket) : [], bucket?.capacity ?? 1, 60);
     say(parts.cooldown, cooldown(live));
     mark(parts.cooldown, "title", [held_in_words(live), ...weather_in_words(live), opened(live), keys_in_words(live)].filter(Boolean).join("\n") || null);
     mark(parts.cooldown, "data-tone", live.open?.length || live.weather?.some(({ outage }) => outage) ? "bad" : live.cooldown ? "wait" : null);
@@ -196,7 +196,7 @@ export class Upstreams {
     this.list.chosen = name;
     this.detail.load(name);
     this.draw();
-    this.house.moved_on();
+    this.page.moved_on();
   }
 
   close() {
@@ -204,7 +204,7 @@ export class Upstreams {
     this.opened = undefined;
     this.draw();
     this.list.scroll.focus();
-    this.house.moved_on();
+    this.page.moved_on();
   }
 
   /** This panel's part of the page's URL (place.js): the sort order, and the upstream that is open. */

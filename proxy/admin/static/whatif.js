@@ -8,8 +8,8 @@ const TYPED = 400; // ms without a key after which a draft is checked
 const CALLS = 100;
 
 export class WhatIf {
-  constructor(house, place) {
-    this.house = house;
+  constructor(page, place) {
+    this.page = page;
     this.place = place;
     this.upstream = null;
   }
@@ -20,7 +20,7 @@ export class WhatIf {
     clearTimeout(this.timer);
     this.place.replaceChildren(h("p", { class: "quiet" }, "…"));
     try {
-      const answer = await this.house.ask(`what-if?upstream=${encodeURIComponent(upstream)}`);
+      const answer = await this.page.ask(`what-if?upstream=${encodeURIComponent(upstream)}`);
       if (this.upstream !== upstream) return;
       if (answer.ok) this.build(await answer.json());
       else this.place.replaceChildren(h("p", {}, answer.status === 404 ? "Only an upstream that the configuration file names can be tried." : `That did not work: ${answer.status}`));
@@ -57,7 +57,7 @@ export class WhatIf {
       h("h2", {}, `What if ${upstream} had another policy?`),
       h("p", { class: "quiet" }, `Edit what ${from} says, and see how the last calls would have gone. Nothing is written, and nothing is sent. Keys that are not written here have their defaults. ${locked.length ? `Not shown here, and unchanged: ${locked.join(", ")}. ` : ""}*** stands for a secret in the file.`),
       this.field,
-      h("p", { class: "buttons" }, this.button, h("button", { type: "button", onclick: back }, "As the file has it"), h("button", { type: "button", onclick: () => this.house.show_config(upstream) }, "Back to its values"), h("span", { class: "quiet" }, "Ctrl+Enter works too")),
+      h("p", { class: "buttons" }, this.button, h("button", { type: "button", onclick: back }, "As the file has it"), h("button", { type: "button", onclick: () => this.page.show_config(upstream) }, "Back to its values"), h("span", { class: "quiet" }, "Ctrl+Enter works too")),
       this.says,
       this.result,
     );
@@ -74,7 +74,7 @@ export class WhatIf {
     const upstream = this.upstream;
     if (calls) say(this.says, "playing…");
     try {
-      const answer = await this.house.post("what-if", { upstream, yaml: this.field.value, calls });
+      const answer = await this.page.post("what-if", { upstream, yaml: this.field.value, calls });
       if (answer.status === 503) this.next = Math.max(calls, this.next ?? 0); // another user's draft is being played
       else if (!answer.ok) this.tell([(await answer.text()).trim()], []);
       else if (this.upstream === upstream) this.show(await answer.json(), calls);
