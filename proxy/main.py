@@ -38,7 +38,17 @@ from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
 from proxy.observe.telemetry import interval, log_sender, metric_sender
-from proxy.process import SIGNALS, Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, leave, within
+from proxy.process import (
+    SIGNALS,
+    Background,
+    EndOfProcess,
+    Given,
+    WorkerFailedError,
+    came_early,
+    failure_notifier,
+    leave,
+    within,
+)
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident, too_little_memory
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via
@@ -210,6 +220,8 @@ class ServerProcess:
         begin = self._beside.begin
         self._loop.add_signal_handler(signal.SIGHUP, lambda: begin(self._reload("SIGHUP")))
         self._loop.add_signal_handler(signal.SIGUSR2, lambda: begin(self._serving.roll()))
+        if came_early(signal.SIGHUP):  # after the file was read, perhaps: another SIGUSR2 would renew what is new
+            begin(self._reload("SIGHUP"))
         begin(self._watcher.run())
         begin(self._send_figures())
         settle_in()

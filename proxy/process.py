@@ -32,12 +32,23 @@ class WorkerFailedError(Exception):
     """Raised if a worker ended before any worker was ready; the text is one line for people."""
 
 
+#: The signals for a process that serves which came before it did. They would end it by the kernel's default action.
+_came_early: list[int] = []
+
+
 def end_early() -> None:
     """Let SIGTERM and SIGINT end the process at once until the event loop handles these signals: before that, nothing
-    is served.
+    is served. SIGHUP and SIGUSR2 are kept for `came_early`.
     """
     for number in SIGNALS:
         signal.signal(number, lambda _number, _frame: leave(0))
+    for number in (signal.SIGHUP, signal.SIGUSR2):
+        signal.signal(number, lambda number, _frame: _came_early.append(number))
+
+
+def came_early(number: int) -> bool:
+    """Whether a signal came before the event loop handled it."""
+    return number in _came_early
 
 
 def leave(status: int) -> NoReturn:

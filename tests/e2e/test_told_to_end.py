@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -45,6 +47,48 @@ async def ends(running: Redrive) -> None:
         assert await running.ended() == 0
     await ended(workers)
     assert running.lines[-1]["event"] == "ended"
+
+
+@WORKERS
+async def test_a_reload_that_is_asked_for_while_it_starts_comes_when_it_serves(workers: int, tmp_path: Path) -> None:
+    """SIGHUP and SIGUSR2 would end a process without a handler. An included file that is a pipe shows when it is read,
+    and so that nothing is served yet.
+    """
+    file, pipe = tmp_path / "redrive.yaml", tmp_path / "more.yaml"
+    os.mkfifo(pipe)
+    file.write_text(f"{LISTEN.format(workers)}include: [more.yaml]\n")
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "run", "-c", str(file), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
+    )
+    over = threading.Event()
+
+    def write() -> None:
+        signals = [signal.SIGHUP, signal.SIGUSR2]
+        while not over.is_set():
+            with contextlib.suppress(BrokenPipeError), pipe.open("w") as written:  # waits for a reader
+                while signals:
+                    process.send_signal(signals.pop())
+                written.write("# nothing more\n")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert process.stdout is not None
+            events = []
+            while not events or events[-1].get("why") != "SIGHUP":
+                line = await process.stdout.readline()
+                assert line, events
+                events.append(json.loads(line))
+            process.terminate()
+            assert await process.wait() == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        over.set()
+        os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+    assert events[0]["event"] == "ready"
+    assert events[-1]["result"] == "success"
 
 
 @WORKERS
