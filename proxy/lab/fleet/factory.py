@@ -112,9 +112,9 @@ class _SidecarFactory(Factory):
 
     def _hear_all(self) -> None:
         if self.store.hears:
-            told, now = self._fleet.redis.told, self._now()
-            self.scopes.hear_all(told(self.scopes.in_force), now)
-            self.news.hear_all(told(self.news.key), now)
+            published, now = self._fleet.redis.published, self._now()
+            self.scopes.hear_all(published(self.scopes.in_force), now)
+            self.news.hear_all(published(self.news.key), now)
 
     def governor(self, upstream: str, value: str) -> Governor:
         governor = super().governor(upstream, value)

@@ -56,8 +56,8 @@ class PlayedRedis:
         self._outages = weather.outages
         self._sidecars = sidecars
         self._keys: dict[str, _AnyKey] = {}
-        #: The facts told to all sidecars, by the names of their hash and field: when each ends, and its further words.
-        self._told: dict[str, dict[bytes, tuple[float, str]]] = {}
+        #: The facts for all sidecars, by the names of their hash and field: when each ends, and its further words.
+        self._published: dict[str, dict[bytes, tuple[float, str]]] = {}
         self._connected: dict[str, Connected] = {}
 
     def connect(self, holder: str, sidecar: Connected) -> None:
@@ -71,7 +71,7 @@ class PlayedRedis:
                 self.clock.at(each.at, UPSTREAM, self._end_connections, each)
             if each.empty:
                 self.clock.at(each.until, UPSTREAM, self._keys.clear)
-                self.clock.at(each.until, UPSTREAM, self._told.clear)
+                self.clock.at(each.until, UPSTREAM, self._published.clear)
 
     def outage(self, sidecar: int, now: float) -> RedisOutage | None:
         """The outage that the sidecar of this number has at the time `now`; None for none."""
@@ -88,36 +88,36 @@ class PlayedRedis:
             found = self._keys[key] = _KINDS[script]()
         return found.run(words, self.clock.now, lambda holder: self._call(holder, key))
 
-    def tell(self, command: Command) -> None:
-        """Run `cooldown.lua` or `news.lua` now: keep what is told while it lasts, and publish it to all sidecars."""
+    def publish(self, command: Command) -> None:
+        """Run `cooldown.lua` or `news.lua` now: keep the fact while it lasts, and send it to all sidecars."""
         self.scripts += 1
-        now, told = self.clock.now, self._told.setdefault(command.key, {})
+        now, facts = self.clock.now, self._published.setdefault(command.key, {})
         words = [str(each) for each in command.arguments]
         if command.script == "cooldown":
             place, group, channel, status, delay = words
             field, until = f"{place} {group}".encode(), now + float(delay)
-            if field in told and told[field][0] >= until:
+            if field in facts and facts[field][0] >= until:
                 return
-            told[field] = until, f" {status}"
+            facts[field] = until, f" {status}"
             message = f"{place} {group} {status} {float(delay):.6f}"
         else:
             name, channel, delay = words
             field, seconds = name.encode(), float(delay)
             if seconds > 0:
-                if field in told and told[field][0] >= now + seconds * _ALIKE:
+                if field in facts and facts[field][0] >= now + seconds * _ALIKE:
                     return
-                told[field] = now + seconds, ""
-            elif told.pop(field, None) is None:
+                facts[field] = now + seconds, ""
+            elif facts.pop(field, None) is None:
                 return
             message = f"{name} {seconds:.6f}"
         for each in self._connected.values():
             self.clock.at(now + self.latency, UPSTREAM, each.heard, channel, message.encode())
 
-    def told(self, key: str) -> dict[bytes, bytes]:
+    def published(self, key: str) -> dict[bytes, bytes]:
         """The hash at `key`, in which the sidecars' cooldowns or news are kept, as Redis would return it: its fields
         and values, without those that have expired.
         """
-        known = self._told.get(key, {}).items()
+        known = self._published.get(key, {}).items()
         return {field: f"{until:.6f}{more}".encode() for field, (until, more) in known if until > self.clock.now}
 
     def _has(self, outage: RedisOutage, sidecar: int) -> bool:

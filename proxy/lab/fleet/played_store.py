@@ -110,7 +110,7 @@ class PlayedStore(Batches):
         self.round_trips += 1
         replies = [self._redis.run(each.script, each.key, each.message(now)) for each in buckets]
         for command in beside:
-            self._redis.tell(command)
+            self._redis.publish(command)
         self._clock.at(now + self._redis.latency, UPSTREAM, self._receive, buckets, replies)
 
     def _receive(self, buckets: Sequence[RedisBucket], replies: Sequence[Any]) -> None:

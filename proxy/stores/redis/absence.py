@@ -83,7 +83,7 @@ class Absence:
         """
         return "" if share.of else WITHHELD if self.on_outage == "deny" else NO_SHARE
 
-    def means(self, share: Share) -> str:
+    def in_words(self, share: Share) -> str:
         """Say, in words for the operator, how buckets are decided during the outage by a process with this share."""
         if share.of > 1:
             return f"go on with 1/{share.of} of their tokens in this process"

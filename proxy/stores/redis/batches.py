@@ -244,7 +244,7 @@ class Batches:
         for bucket in self._all():
             bucket.part(now)
         self.out = True
-        line = f"Redis is not available ({why}): buckets with store: redis {absence.means(self.share)} (on_outage)"
+        line = f"Redis is not available ({why}): buckets with store: redis {absence.in_words(self.share)} (on_outage)"
         self._notify("redis", [line], state="out", why=why, on_outage=absence.on_outage, share_of=self.share.of)
         for bucket in self._all():
             bucket.parted(now)

@@ -46,7 +46,7 @@ class PlaceLease(RedisBucket):
         self._short = False  # there are not enough places for the fleet
         self._holders = math.inf  # the processes that use this limit, as far as is known
         self._peak = 0  # the most places that were in use since the last message
-        self._told = 0  # the need that the last message reported
+        self._reported = 0  # the need that the last message reported
         self._keeps: int | None = None  # the places that the message under way says this process keeps
         self._late: tuple[int, float, float] | None = None  # what was published while a message was under way
         self._sent: deque[float] = deque(maxlen=MOST)
@@ -73,8 +73,8 @@ class PlaceLease(RedisBucket):
             return
         need = self._need()
         if places.queue and used >= places.share:
-            if need > self._told:
-                self._soon(self._next(now if self._told <= self._share else now + self._pause))
+            if need > self._reported:
+                self._soon(self._next(now if self._reported <= self._share else now + self._pause))
         elif self._lease > max(used, self._share):
             self._soon(self._next(now))
         elif self.due == math.inf:
@@ -113,7 +113,7 @@ class PlaceLease(RedisBucket):
         keep = max(used, min(int(self._share), max(need, ready))) if trusted else used
         if self._leaving:
             used = need = keep = 0
-        self._told, self._keeps, self._late = need, keep, None
+        self._reported, self._keeps, self._late = need, keep, None
         self._peak = used
         places.allot(keep, now=now, until=self._trusted())
         return used, need - used, keep, max(0, min(ready, most) - max(keep, need)), most, self._leaving
@@ -132,7 +132,7 @@ class PlaceLease(RedisBucket):
         if self._leaving:
             return
         self.changed(now)
-        if self._told or self._lease:
+        if self._reported or self._lease:
             self._soon(now + hold_pause(BEAT, self.store.crowd))
 
     def unheard(self, now: float) -> None:

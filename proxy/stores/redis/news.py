@@ -36,7 +36,7 @@ class FleetNews:
         self._clock = clock
         self._takers: dict[str, Take] = {}  # by topic and upstream
         self._ends: OrderedDict[str, float] = OrderedDict()  # by field: when facts of others end
-        self._own: dict[str, float] = {}  # by field: when facts that this process told end
+        self._own: dict[str, float] = {}  # by field: when facts that this process published end
         store.returned.append(self._tell_again)
 
     def join(self, topic: str, upstream: str, take: Take) -> Callable[[str, float], None]:
@@ -50,14 +50,14 @@ class FleetNews:
             if field.startswith(f"{place} "):
                 self._give(take, field, end - self._clock())
 
-        def tell(item: str, seconds: float) -> None:
+        def publish(item: str, seconds: float) -> None:
             field = f"{place} {item.encode('utf-8', 'surrogateescape').hex()}"
             self._own.pop(field, None)
             if seconds > 0:
                 self._own[field] = self._clock() + seconds
             self._send(field, seconds)
 
-        return tell
+        return publish
 
     def share_roster(self, upstream: str, roster: Roster) -> None:
         """Share with the fleet which of an upstream's credentials are put aside: a credential that one process puts
