@@ -124,9 +124,8 @@ def _end(path: str, room: int) -> str:
 def story(call: Mapping[str, Any]) -> Iterator[str]:
     """Why a call ended as it did, line by line."""
     who = call.get("app") or call.get("agent")
-    what = (
-        f"{call['method']} {call['path']} to {_where(call)}" if call["method"] else "a request that could not be read"
-    )
+    asked = " ".join(filter(None, (call["method"], call["path"])))  # a CONNECT has no path
+    what = f"{asked} to {_where(call)}" if call["method"] else "a request that could not be read"
     yield f"{what}{f', by {who}' if who else ''}, at {call['time']}"
     yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {duration(call['duration'])}"
     for attempt in call["history"]:

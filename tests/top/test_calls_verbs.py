@@ -136,6 +136,12 @@ def test_why_says_of_a_request_that_could_not_be_read_no_more_than_that() -> Non
     assert first == "a request that could not be read, at 09:14:03"
 
 
+def test_why_leaves_no_room_for_the_path_that_a_connect_lacks() -> None:
+    call = {"method": "CONNECT", "path": "", "upstream": "", "host": "a.test:443", "time": "09:14:03"}
+    first, *_ = story({**call, "outcome": "denied", "status": 403, "duration": 0.0, "history": []})
+    assert first == "CONNECT to a.test:443, at 09:14:03"
+
+
 async def test_new_calls_are_followed(tmp_path: Path) -> None:
     async with Upstream(answer(200)) as upstream:
         config = f"upstreams:\n  api:\n    url: {upstream.url}\n{CONFIG}"
