@@ -114,6 +114,7 @@ MODULES = [
     "proxy.transport.chunk_writer",
     "proxy.transport.clock",
     "proxy.transport.connection",
+    "proxy.transport.dial_times",
     "proxy.transport.direct_dial",
     "proxy.transport.event_source",
     "proxy.transport.flusher",

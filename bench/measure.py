@@ -68,9 +68,29 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+def listens(pid: int, port: int) -> bool:
+    """Whether a process, or a descendant of it, listens on this TCP port."""
+    sockets = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        lines = table.read_text().splitlines()[1:] if table.exists() else []
+        for _, local, _, state, *more in map(str.split, lines):
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                sockets.add(f"socket:[{more[5]}]")
+    for member in tree(pid):
+        try:
+            if any(os.readlink(each) in sockets for each in Path(f"/proc/{member}/fd").iterdir()):
+                return True
+        except OSError:  # it has ended, or closed a descriptor just now
+            continue
+    return False
+
+
 class Running:
     """A server process on these cores; `started`: seconds from its start to its first answer. With an empty `probe`, to
     the first connection that it takes.
+
+    A port that was free may be another process's when the server comes to listen, under valgrind seconds later. An answer
+    from there is none: a run that was answered by a stranger ended with a reset, and did not say why.
     """
 
     def __init__(
@@ -94,6 +114,8 @@ class Running:
             try:
                 with socket.create_connection(("127.0.0.1", port), 1) as s:
                     s.settimeout(1)
+                    if not listens(self.process.pid, port):
+                        raise ConnectionError
                     s.sendall(probe)
                     if not probe or s.recv(4096).startswith(b"HTTP/1.1 200"):
                         return time.perf_counter() - begun

@@ -44,7 +44,7 @@ class AttemptDial(DirectDial):
     __slots__ = ("_attempt", "_send")
 
     def __init__(self, pool: Pool, attempt: Attempt, send: Send) -> None:
-        super().__init__(pool, attempt.origin)
+        DirectDial.__init__(self, pool, attempt.origin)  # `super` would look for it at each dial
         self._attempt = attempt
         self._send = send
 

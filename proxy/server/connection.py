@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 from proxy.forward.exchange import Exchange
 from proxy.forward.request_plan import Plan
@@ -121,7 +121,7 @@ class AppConnection(ConnectionStream):
         self._rest: BodyRest | None = None  # of a body that outlives its answer
         self.wire: asyncio.Transport | None = None
         self._fd = -1
-        self._socket: object | None = None  # of `direct_write`
+        self._socket: Any | None = None  # of `direct_write`
         self.since = 0.0
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
@@ -129,11 +129,11 @@ class AppConnection(ConnectionStream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        self._fd = transport.get_extra_info("socket").fileno()
-        self._socket = socket_of(transport)
-        self.exposure = self.acceptor.exposure_of(
-            transport.get_extra_info("sockname"), transport.get_extra_info("socket")
-        )
+        socket = self._socket = socket_of(transport)
+        if socket is None:
+            socket = transport.get_extra_info("socket")
+        self._fd = socket.fileno()
+        self.exposure = self.acceptor.exposure_of(transport.get_extra_info("sockname"), socket)
         self.client = presence.address(transport.get_extra_info("peername"))
         self.connected = self.since = monotonic()
         self.acceptor.connection_limit.enter(self)

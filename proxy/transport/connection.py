@@ -9,7 +9,7 @@ States: idle (no listener) -> head -> body -> idle | closed; after a 101: tunnel
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 from proxy.transport import faults
 from proxy.transport.chunk_writer import LARGE, write_chunk, write_framed
@@ -82,14 +82,14 @@ class Connection(EventSource):
     shared: SharedConnection | None = None
 
     def __init__(self, keeper: Keeper, origin: Origin, *, tunnel: bool = False, generation: int = 0) -> None:
-        super().__init__()
+        EventSource.__init__(self)  # `super` would look for it at each connection
         self._keeper = keeper
         self.generation = generation
         self.expires = float("inf")
         self.origin = origin
         self.transport: asyncio.Transport | None = None
         self._fd = -1
-        self._socket: object | None = None  # the socket for `direct_write`
+        self._socket: Any | None = None  # the socket for `direct_write`
         self._tls = False
         self._tunnel = tunnel
         self._early = b""  # bytes that a tunnel's far end sent before there was a listener
@@ -288,9 +288,12 @@ class Connection(EventSource):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        self._fd = transport.get_extra_info("socket").fileno()
         self._socket = socket_of(transport)
-        self._tls = transport.get_extra_info("ssl_object") is not None
+        if self._socket is None:
+            self._fd = transport.get_extra_info("socket").fileno()
+            self._tls = transport.get_extra_info("ssl_object") is not None
+        else:  # no TLS, and the very socket that the transport would be asked for
+            self._fd = self._socket.fileno()
         self._keeper.opened(self)
 
     def data_received(self, data: bytes) -> None:

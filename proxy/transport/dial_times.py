@@ -27,6 +27,8 @@ class Cancellable(Protocol):
 class DialTimes:
     """The dials under way, and the times at which they are cancelled."""
 
+    __slots__ = ("_at", "_due", "_loop", "_timer")
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._due: dict[Cancellable, float] = {}

@@ -1,6 +1,7 @@
 cimport cython
 
 from proxy.transport.connection cimport Connection
+from proxy.transport.dial_times cimport DialTimes
 from proxy.transport.origins cimport Origin
 from proxy.transport.pool cimport Pool
 
@@ -14,10 +15,10 @@ cdef class DirectDial:
     cdef public object _connecting
     cdef public tuple _peer
 
-    @cython.locals(pool=Pool, origin=Origin, connection=Connection)
+    @cython.locals(pool=Pool, origin=Origin, connection=Connection, times=DialTimes)
     cpdef bint begin(self, double within) except -1
     cpdef opened(self, connection)
     cpdef failed(self, error)
     cdef _wait(self, future)
-    @cython.locals(pool=Pool)
+    @cython.locals(pool=Pool, times=DialTimes)
     cpdef _end(self, error)

@@ -44,7 +44,8 @@ class DirectDial:
             return False
         self._peer = address, endpoint.port
         connection = self._connection = Connection(pool, origin, generation=pool.generation)
-        dialer.times.begin(self, within)
+        times = dialer.times
+        times.begin(self, within)
         try:
             tls = within if endpoint.scheme == "https" else None
             self._connecting = dialer.connecting(address, endpoint, origin.way, connection, tls)
@@ -97,7 +98,8 @@ class DirectDial:
     def _end(self, error: BaseException | None) -> None:
         """Give the place to dial back, and report how the dial went: `error` is None if the connection is open."""
         pool, dialer = self.pool, self.pool.dialer
-        timed_out = dialer.times.end(self)
+        times = dialer.times
+        timed_out = times.end(self)
         if error is None:
             dialer.reached(self._peer)
             pool.end_dial(self.origin, True, False)

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 #: Return the socket that `write_at_once` needs for a transport; None if the transport itself has to write.
-socket_of: Callable[[asyncio.BaseTransport], object | None]
+socket_of: Callable[[asyncio.BaseTransport], Any | None]
 #: Write data to a transport whose `socket_of` is given, at once if possible; the order of writes is kept.
-write_at_once: Callable[[asyncio.WriteTransport, object | None, bytes], None]
+write_at_once: Callable[[asyncio.WriteTransport, Any | None, bytes], None]
 
 
 def _none(transport: asyncio.BaseTransport) -> object | None:

@@ -231,7 +231,8 @@ class Origin:
 
     def reached(self) -> None:
         """Note that the endpoint could be connected to, so that it is passed over no more."""
-        self.penalty.reached()
+        if self.penalty.until:
+            self.penalty.reached()
 
 
 class Destination:
