@@ -288,12 +288,11 @@ class DelaysByChance:
         self._tested.begin()
         return True
 
-    @property
-    def pace(self) -> float:
+    def pace(self, now: float) -> float:
         """The attempts to make in a second while a test is under way, or after a test which has shown that holding does
         not pay.
         """
-        if self.reserving.is_open:
+        if self.reserving.is_on(now):
             return max(_LEAST, self._counts.rate)
         if self._unheld.pace is not None:
             return self._unheld.pace.rate

@@ -486,7 +486,7 @@ class Lane:
             if self.outage.is_on:
                 self._probe(now, asking)
             elif by_chance is not None and by_chance.opens(now):
-                self.end_limit(now, by_chance.pace)
+                self.end_limit(now, by_chance.pace(now))
             else:
                 self._release(now, asking)
         first = self.queue.first()
@@ -503,10 +503,10 @@ class Lane:
         order = self.queue.order if self.fleet.link is None else None
         by_chance = limit.evidence.by_chance
         if limit.is_draining and by_chance is not None and by_chance.paces(now):
-            limit.pace.slow_down(by_chance.pace)
+            limit.pace.slow_down(by_chance.pace(now))
             if by_chance.reserving.is_on(now):
                 times = by_chance.reserving.times
-                limit.pace.next_at = times.plan(now, len(self.queue), by_chance.pace)
+                limit.pace.next_at = times.plan(now, len(self.queue), by_chance.pace(now))
         at_once = 0 if by_chance is None or not by_chance.at_once else by_chance.take_at_once(len(self.queue), now)
         while self.queue and (at_once > 0 or (free >= 1 and now >= limit.pace.next_at)):
             first = self.queue.first() if order is None else order.first(self.queue.calls, now)

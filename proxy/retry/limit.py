@@ -230,7 +230,7 @@ class Limit:
         if by_chance.is_known(now) and not was_known:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         if by_chance.paces(now) and not self.is_on:
-            self.drain(0, now, by_chance.pace)
+            self.drain(0, now, by_chance.pace(now))
         return was_known
 
     def _in_test(self) -> bool:

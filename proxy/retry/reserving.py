@@ -36,20 +36,18 @@ class Reserving:
     """The decision of one lane (the queue of a group of callers). Times are seconds on the callers' clock.
 
     `times`: the reserved times. `gaps`: the times between this client's own attempts. `gives`: the share of the calls
-    that was served before times were reserved. `is_open`: calls are sent at reserved times, or would be if one were
-    refused.
+    that was served before times were reserved.
     """
 
     __slots__ = (
         "_again", "_first", "_known_until", "_latest", "_next_at", "_opens_at", "_paced_until", "_ratios",
-        "_vain", "gaps", "gives", "is_open", "times",
+        "_vain", "gaps", "gives", "times",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.times = ReservedTimes()
         self.gaps = OwnGaps()
         self.gives = 1.0
-        self.is_open = False
         self._first: object = None  # the first attempt since the last delay was named,
         self._vain = False  # and whether the attempt that was refused last was this one
         self._ratios: list[float] = []  # the times that the latest answers took, as multiples of their usual times
@@ -105,7 +103,7 @@ class Reserving:
         """
         if now < self._opens_at:
             return False
-        self._opens_at, self.is_open, self.gives = _NEVER, True, gives
+        self._opens_at, self.gives = _NEVER, gives
         self._latest.clear()
         self.gaps.clear()
         self.times = ReservedTimes(_SETTLED, _AT_FIRST, now)
@@ -121,7 +119,6 @@ class Reserving:
         if not self.times.are_vain:
             return False
         self._paced_until = self._known_until = -_NEVER
-        self.is_open = False
         self._next_at = now + self._again
         self._again = min(_AGAIN_LONGEST, 2.0 * self._again)
         return True

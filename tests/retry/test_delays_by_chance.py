@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.traffic import Traffic
 
@@ -193,11 +195,11 @@ def test_calls_are_sent_little_faster_in_a_test_than_they_come_and_twice_as_fast
         test.came(number / 4)
     test._opens_at = 20.0  # as after calls that were sent at once
     assert test.opens(20.0)
-    assert 4.9 <= test.pace <= 5.3
+    assert 4.9 <= test.pace(20.0) <= 5.3
     now = play(test, [False, True, False] * 10, now=20.0)
     assert test.is_known(now)
     assert test.opens(now)
-    assert 7.8 <= test.pace <= 8.4
+    assert 7.8 <= test.pace(now) <= 8.4
     assert not test.opens(now)
 
 
@@ -273,3 +275,20 @@ def test_where_calls_sent_at_once_have_shown_that_there_is_no_queue_a_larger_par
     """In both cases about 0.55 of what would be served by chance."""
     assert not short_holds(31, refused_at_once=False)
     assert short_holds(11, refused_at_once=True)
+
+
+def test_once_reserved_times_are_known_no_more_another_test_sends_calls_at_its_own_pace() -> None:
+    """Times that were reserved before stay known for two minutes after the last refusal, and mean nothing then."""
+    test = held(served=27, refused=1)
+    test.reserving._opens_at = 10.0  # as after delays that were followed by a refusal
+    assert test.opens(10.0)
+    assert test.pace(10.0) == test.calls
+    for _ in range(60):
+        test.came(139.0)
+    for _ in range(20):
+        test.served(object(), 140.0)
+    for _ in range(3):
+        test.refused_held(object(), 140.0)
+    test.cooldown(1.0, 120.0, 140.0)
+    assert test.opens(141.0)
+    assert test.pace(141.0) == pytest.approx(0.8 * test.calls)
