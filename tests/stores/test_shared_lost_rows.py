@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from callers import BROKEN, NO_FIELDS, REFUSED, UNREACHED, Waiting, Worker
@@ -175,6 +179,40 @@ def test_an_outage_that_was_forgotten_begins_again_with_five(memory: Memory) -> 
             assert not is_held(group[0], 41.01 + number * 0.1)
         ends(group[0], UNREACHED, 41.5)
         assert is_held(group[-1], 41.51)
+
+
+DYING = """
+import sys
+sys.path.insert(0, {tests!r})
+from callers import UNREACHED, Worker
+from test_shared_lost_rows import ends
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+
+worker = Worker(SharedFactory(open_memory(int(sys.argv[1]))), sys.argv[2])
+for number in range(3):
+    ends(worker, UNREACHED, 11.0 + number * 0.03)
+rows = worker.governor.lanes.lost
+rows.record.open()  # as in the middle of a count
+print("counted", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_a_killed_worker_has_counted_counts_and_holds_up_no_other(memory: Memory) -> None:
+    (one,) = workers(memory, 2)[:1]
+    upstream = f"rows {next(unshared) - 1}"
+    for number in range(40):
+        answers(one, 10.0 + number / 100)
+    arguments = [sys.executable, "-c", DYING.format(tests=str(Path(__file__).parent)), str(memory.descriptor), upstream]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, pass_fds=[memory.descriptor]) as dying:
+        assert dying.stdout is not None
+        assert dying.stdout.readline() == b"counted\n"
+        dying.send_signal(signal.SIGKILL)
+    ends(one, UNREACHED, 11.1)
+    assert not is_held(one, 11.11)
+    ends(one, UNREACHED, 11.13)
+    assert is_held(one, 11.14)
 
 
 def rows_of(memory: Memory, count: int = 2) -> list[LostRows]:
