@@ -10,21 +10,21 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from proxy import __version__
 from proxy.config.advice import advise
 from proxy.config.compile import compile_tree
-from proxy.config.problems import Mark, Problem, Problems
+from proxy.config.problems import Mark, Problem, Problems, Stamp
 from proxy.config.provenance import release_parts
 from proxy.config.references import replace
 from proxy.config.schema import EXTENSION, FILE, INCLUDED, VERSION
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
+from proxy.config.yaml_tree import Map, Seq, Text, adopt, is_file, parse, read_text
 
 #: The files that are tried, in this order, if no file is named (contract, section 2).
 DEFAULT_FILES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
@@ -34,7 +34,8 @@ DEFAULT_FILES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.ya
 class LoadResult:
     """The result of loading. `settings` is None if any problem is an error; warnings and notes do not refuse settings.
     `files`: the files that were read, or could not be read; `patterns`: the globs of included files; both absolute. A
-    watcher watches both. `blank`: those of the configuration files that have no text at all.
+    watcher watches both. `blank`: those of the configuration files that have no text at all; `stamps`: the stamps that
+    the regular ones had before they were read.
     """
 
     settings: Settings | None
@@ -42,6 +43,7 @@ class LoadResult:
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     blank: tuple[str, ...] = ()
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -64,6 +66,15 @@ def load(
         read = _checked(tree, "the defaults", FILE, environ, problems) if tree else (Map(), {})
         return _finished(read, None, environ, problems, under=under)
     return _finished(_read(path, FILE, environ, problems, edit), path, environ, problems, edit, under)
+
+
+def stamp_of(file: str) -> Stamp:
+    """The stamp of a file, by which a change is seen without reading it."""
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return -1, 0, 0, 0  # a file that can't be examined does not count as empty
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def trees(path: str) -> list[Map]:
@@ -141,7 +152,14 @@ def _finished(
     release_parts(tree.sub("upstreams"))  # the settings contain merged copies
     settings = None if compiled is None or problems.fatal else compiled[0]
     patterns = (str((Path(mark.file).parent / pattern).absolute()) for pattern, mark in _patterns(tree))
-    return LoadResult(settings, tuple(problems.sorted()), tuple(files), tuple(patterns), tuple(problems.blank))
+    return LoadResult(
+        settings,
+        tuple(problems.sorted()),
+        tuple(files),
+        tuple(patterns),
+        blank=tuple(problems.blank),
+        stamps=problems.stamps,
+    )
 
 
 def _patterns(tree: Map) -> list[tuple[str, Mark]]:
@@ -157,6 +175,8 @@ def _read(
     added to `problems`; None if the file cannot be read at all. `edit`, if given, changes the parsed file before its
     references are replaced.
     """
+    if is_file(file):
+        problems.stamps[file] = stamp_of(file)
     text = read_text(file, problems)
     if text is None:
         return None

@@ -48,6 +48,9 @@ _TOO_LONG = re.compile(rf"(?<!\S)\S{{{_LONGEST + 1},}}+")  # only matched at the
 #: The position of a value that no file contains.
 DEFAULT = Mark("default")
 
+#: A file's size, its times of writing and of change, and its inode, at least one of which changes when the file is
+#: written, on most file systems.
+Stamp = tuple[int, int, int, int]
 #: The parts of a key's path: `upstreams`, `github`, `routes`, 0, `match`.
 Path = tuple[str | int, ...]
 
@@ -89,6 +92,8 @@ class Problems:
         self.referred: list[str] = []
         #: The configuration files without any text, as they were named.
         self.blank: list[str] = []
+        #: The stamps that regular configuration files had before they were read, by their names.
+        self.stamps: dict[str, Stamp] = {}
 
     def refer(self, file: str) -> None:
         """Add a file to `referred`, the files besides the configuration whose content the settings use."""

@@ -21,11 +21,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from proxy.config.file_events import FileEvents
-from proxy.config.load import Edit, LoadResult, load
-from proxy.config.problems import Problem
+from proxy.config.load import Edit, LoadResult, load, stamp_of
+from proxy.config.problems import Problem, Stamp
 from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import pieces
 
@@ -40,11 +39,6 @@ _READS = 10
 #: A function that takes the result of a load and its reason: "file", or what the caller of `reload` gave: "SIGHUP",
 #: "POST /reload".
 OnLoad = Callable[[LoadResult, str], None]
-
-
-#: A file's size, its times of writing and of change, and its inode, at least one of which changes when the file is
-#: written, on most file systems.
-_Stamp = tuple[int, int, int, int]
 
 
 class Watcher:
@@ -69,7 +63,9 @@ class Watcher:
         self._files = loaded.files
         self._patterns = loaded.patterns
         self._digest = digest(self._files, self._patterns)
-        self._seen_empty: _Stamp | None = None
+        if any(stamp_of(file) != before for file, before in loaded.stamps.items()):
+            self._digest = b""  # written after it was loaded, perhaps: the first look loads it again
+        self._seen_empty: Stamp | None = None
         self._filled = _with_text(loaded)
 
     async def reload(self, why: str) -> LoadResult:
@@ -117,7 +113,7 @@ class Watcher:
         loaded. One thread does this from beginning to end, so that the loop sleeps while nothing changes. `watch` has
         the system report changes, if it can: then the thread sleeps too.
         """
-        stood: list[tuple[str, _Stamp]] = []
+        stood: list[tuple[str, Stamp]] = []
         read, unread, pause = stood, 0.0, GLANCE
         is_same = True
         watched: tuple[object, object] = (None, None)  # of these files and globs the system reports changes
@@ -152,15 +148,15 @@ class Watcher:
                 await self._take(result, known, "file")
             self._seen_empty = stamp
 
-    async def _read(self) -> tuple[LoadResult, bytes, _Stamp]:
+    async def _read(self) -> tuple[LoadResult, bytes, Stamp]:
         """Load the files, again if they changed meanwhile. Return the result, the files' digest, and the first file's
         stamp.
         """
         for _ in range(_READS):
-            stamp = _stamp(self._file or "")
+            stamp = stamp_of(self._file or "")
             known = await asyncio.to_thread(digest, self._files, self._patterns)
             result = await asyncio.to_thread(load_beside_calls, self._file, self._environ, self._edit)
-            if stamp == _stamp(self._file or "") and known == await asyncio.to_thread(
+            if stamp == stamp_of(self._file or "") and known == await asyncio.to_thread(
                 digest, self._files, self._patterns
             ):
                 break
@@ -240,16 +236,8 @@ def _watched(files: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return sorted({*files, *matched})
 
 
-def _stamps(files: Iterable[str], patterns: Iterable[str]) -> list[tuple[str, _Stamp]]:
-    return [(file, _stamp(file)) for file in _watched(files, patterns)]
-
-
-def _stamp(file: str) -> _Stamp:
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return -1, 0, 0, 0  # a file that can't be examined does not count as empty
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+def _stamps(files: Iterable[str], patterns: Iterable[str]) -> list[tuple[str, Stamp]]:
+    return [(file, stamp_of(file)) for file in _watched(files, patterns)]
 
 
 def digest(files: Iterable[str], patterns: Iterable[str]) -> bytes:

@@ -206,6 +206,26 @@ async def test_an_emptied_file_is_refused_only_when_it_stays_so(tmp_path: Path) 
     assert drains(25)((await heard.until(lambda _: True))[0])
 
 
+async def test_a_change_between_the_load_and_the_watch_is_seen(tmp_path: Path) -> None:
+    """A start reads the file long before it serves, and is watched only then."""
+    file, included = tmp_path / "redrive.yaml", tmp_path / "a.yaml"
+    file.write_text("drain: 1s\ninclude: [a.yaml]\n")
+    included.write_text("upstreams: {}\n")
+    loaded, heard = load(str(file), {}), Heard()
+    unchanged = Watcher(str(file), {}, loaded, heard)
+    await unchanged.look()
+    assert heard.silent
+    file.write_text("drain: 20s\ninclude: [a.yaml]\n")
+    await Watcher(str(file), {}, loaded, heard).look()
+    assert drains(20)((await heard.until(lambda _: True))[0])
+    loaded = load(str(file), {})
+    included.write_text("upstreams: {a: {url: 'http://a.example'}}\n")
+    await Watcher(str(file), {}, loaded, heard).look()
+    result, _ = await heard.until(lambda _: True)
+    assert result.settings is not None
+    assert [upstream.name for upstream in result.settings.router.upstreams] == ["a"]
+
+
 async def test_an_included_file_that_was_emptied_takes_no_upstream_away(tmp_path: Path) -> None:
     """A copy that finds the disk full leaves a file without text."""
     file, included = tmp_path / "redrive.yaml", tmp_path / "a.yaml"
@@ -386,7 +406,7 @@ async def test_a_change_that_shows_in_nothing_but_the_content_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file system that keeps size, times and inode, and whose changes the system does not report."""
-    monkeypatch.setattr(watch, "_stamp", lambda _: (1, 1, 1, 1))
+    monkeypatch.setattr(watch, "stamp_of", lambda _: (1, 1, 1, 1))
     monkeypatch.setattr(file_events.FileEvents, "watch", lambda *_: True)
     monkeypatch.setattr(watch, "REST", 0.001)
     monkeypatch.setattr(watch, "SELDOM", 0.01)
