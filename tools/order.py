@@ -4,8 +4,10 @@ calls run, then those that the start runs, then the others.
 Usage: python tools/order.py START CALLS
 
 Both arguments are outputs of `valgrind --tool=callgrind` of `redrive run`: of a start with one call, and of a start
-with the loads of `bench/run.py`. valgrind knows the names of functions only in the section `.text`, so the library has
-to be linked without an order for that: leave `SECTIONS { } INSERT AFTER .text;` alone in tools/order.ld, and run
+with the loads of `bench/run.py` and the scenes of `bench/weather.py`, whose limits, outages and cooldowns run much
+that no other load does. (Outputs of several processes may be put into one file, one after the other.) valgrind knows
+the names of functions only in the section `.text`, so the library has to be linked without an order for that: leave
+`SECTIONS { } INSERT AFTER .text;` alone in tools/order.ld, and run
 `make core`.
 """
 
