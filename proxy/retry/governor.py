@@ -91,7 +91,7 @@ class Governor:
         lanes = self.lanes.of_caller(caller)
         at, why = now, ""
         line, cools = None, False
-        is_out = caller.outages and _begin_with_outages(lanes, now)
+        is_out = caller.outages and _begin_with_outages(lanes, caller, now)
         if self.ahead is not None:
             cools = is_out or (caller.cools and any(_cools(lane, waiter, caller, now) for _, lane in lanes))
             line = self.ahead.line(waiter, caller, self._in.get(waiter, ()), now, cools=cools)
@@ -559,13 +559,19 @@ class Governor:
         return sum(len(lane.queue) for lane in self.lanes.by_name.values())
 
 
-def _begin_with_outages(lanes: list[tuple[Name, Lane]], now: float) -> bool:
+def _begin_with_outages(lanes: list[tuple[Name, Lane]], caller: Caller, now: float) -> bool:
     """Put those lanes of a call that have an outage before the others, and return whether there is such a lane now. If
     the call waited for a limit first, the outage's probe would not know that it waits.
+
+    Lanes with a delay that holds the call come before these. Calls that can't be sent now would else pass the probe
+    round: the one whose turn it is leaves the outage's queue for that of the delay, in which another's turn comes then,
+    which the outage holds.
     """
     if not any(lane.outage.is_on and lane.outage.is_known(now) for _, lane in lanes):
         return False
     lanes.sort(key=_is_not_out)
+    if caller.cools:
+        lanes.sort(key=lambda named: now >= named[1].until)
     return True
 
 

@@ -55,6 +55,8 @@ EPS = 1e-6
 AT_ONCE, IN_ALL = 60, 3000
 #: The gates of the governor, which hold a call for at most `hold`.
 GOVERNOR = ("cooldown", "ahead", "limit", "outage")
+#: The seconds beyond a delay for which a call with a key that is served may be held, by a slow start.
+BEHIND = 5.0
 #: The attempts that a busy upstream serves at a time.
 CAPACITY = 3
 
@@ -396,6 +398,10 @@ def _check_end(world: World) -> None:
         law(player.finishes == 1, "every call ends")
         if world.script.apart and player.script.key == MINE:
             law(player.outcome is Outcome.SUCCESS, f"call {player.number} of a key that is served: {player.outcome}")
+            delay = max((each.delay or 0.0 for each in world.script.weather["a"] if each.kind == "once"), default=0.0)
+            law(
+                player.held <= delay + BEHIND, f"call {player.number} of a key that is served: held {player.held:.1f} s"
+            )
     law(stage.env.waiting.waiting == 0, f"{stage.env.waiting.waiting} seats of the waiting room are taken")
     law(not stage.env.waiting._held and not any(stage.env.waiting._guests.values()), "guests of the waiting room")
     law(world.buffers._left == world.room, "buffers are free")

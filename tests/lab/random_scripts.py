@@ -194,13 +194,13 @@ def _set(config: dict[str, Any], theme: str, chance: random.Random) -> None:
 
 def _apart(seed: int, chance: random.Random) -> Script:
     """A script in which one key is refused, or its limit is reported to be used up, and another is served all the
-    time, but for one delay of a second that a 503 names to all.
+    time, but for one delay that a 503 names to all.
     """
     upstream: dict[str, Any] = {
         "url": "http://a.test",
         "dialects": ["http", "openai"],
         "scope": chance.choice(["host", "upstream"]),
-        "pushback": {"ahead": chance.choice(["on", "on", "on", "off"]), "hold": chance.choice(["8s", "60s"])},
+        "pushback": {"ahead": chance.choice(["on", "on", "on", "off"]), "hold": "60s"},
         "concurrency": chance.choice(["auto", "off"]),
         "timeouts": {"total": "15m"},
         "bucket": "off",
@@ -210,11 +210,12 @@ def _apart(seed: int, chance: random.Random) -> Script:
         kind = chance.choice(["refused", "refused", "chance"])
         delay = chance.choice([None, 0.5, 1.0, 5.0, 20.0, 50.0])
         weather.append(Weather(chance.uniform(0, 5), kind, chance.choice([0.02, 0.2]), delay, OTHERS))
-    if chance.random() < 0.5:
-        weather.append(Weather(chance.uniform(0, 5), "once", 0.05, 1.0))
+    if chance.random() < 0.7:
+        weather.append(Weather(chance.uniform(0, 5), "once", 0.05, chance.choice([1.0, 5.0, 15.0])))
     limits = {}
     if chance.random() < 0.8:
-        limits["a"] = replace(_limit(chance), most=chance.choice([1, 3, 10]))
+        window = chance.choice([1.0, 10.0, 30.0, 30.0])
+        limits["a"] = replace(_limit(chance), most=chance.choice([1, 3, 10]), window=window)
     calls, began, rate = [], 0.0, chance.choice([1, 3, 5, 20])
     for _ in range(chance.choice([3, 8, 20, 40])):
         began += chance.expovariate(rate)

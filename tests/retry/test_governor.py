@@ -393,3 +393,36 @@ def test_a_call_that_no_limit_holds_keeps_its_turn_while_others_wait_for_a_limit
     note = SentNote(whose, governor.ahead.account(whose), ONE, 1.9)
     governor.ahead.heard(note, [ReportedLimit("l", "attempts", 1, 10, 28)], 1.9, True, 2.0)
     assert [governor.ask(call, call.caller, 2.0)[0] == 2.0 for call in calls] == [True, False]
+
+
+class Ringing(Held):
+    """A call that asks again as soon as its alarm rings. `rings`: it does."""
+
+    def __init__(self, governor: Governor) -> None:
+        super().__init__()
+        self.caller.outages, self.governor, self.rings = True, governor, False
+
+    def retime(self, at: float) -> None:
+        self.rings = self.rings or at <= 1.0
+
+    def ask(self) -> tuple[float, str]:
+        self.rings = False
+        return self.governor.ask(self, self.caller, 1.0)
+
+
+def test_calls_that_a_delay_holds_do_not_pass_an_outages_probe_round_for_ever() -> None:
+    """Whose turn it was to be the probe left for the delay's queue, whose first call left for that of the outage."""
+    governor = Governor()
+    calls = [Ringing(governor) for _ in range(4)]
+    governor.first.begin_outage(0.2, LostRow(0.0, 5), 0.0)
+    governor.lanes.look((governor.first,), 0.2)
+    for call in calls:
+        assert governor.ask(call, call.caller, 0.2)[1] == "outage"
+    governor.requests_wait(calls[0].caller, 429, 5.0, sent=0.1, now=0.3, whole=False)
+    whys: list[str] = []
+    for call in calls:
+        call.rings = call is calls[0]  # the others' alarms are later
+    while asking := [call for call in calls if call.rings]:
+        whys += [call.ask()[1] for call in asking]
+        assert len(whys) < 50
+    assert set(whys) == {"cooldown"}
