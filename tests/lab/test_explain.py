@@ -238,6 +238,9 @@ def test_what_a_requests_body_is_expected_to_cost(explain, tmp_path: Path) -> No
     (tmp_path / "body.json").write_text('{"max_tokens": 1000}')
     text = explain("POST", "http://llm.example/v1", "--body", "body.json")
     assert "it begins when the bucket is full (1000)" in " ".join(text.split())
+    (tmp_path / "body.json").write_text('{"max_tokens": 80')
+    text = explain("POST", "http://llm.example/v1", "--body", "body.json")
+    assert "the body is not JSON, so its maximum is not known" in " ".join(text.split())
     refused = explain("POST", "http://llm.example/v1", "--body", "none.json", status=2)
     assert "'none.json' is no file" in refused
 

@@ -4,6 +4,7 @@ records, verdicts and outcomes, and are put into words.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from proxy.config.quota_drain import draining_share
@@ -140,9 +141,19 @@ def estimated(policy: Policy, body: bytes) -> str:
     found = estimate(rules, (body,), len(body), None, 0.0)
     model = f" of {found.model}" if found.model else ""
     said = f"{found.prompt:g} of the prompt + {found.output:g} of the output{model} = {found.price:g} tokens"
+    if not _is_json(body):
+        said += "; the body is not JSON, so its maximum is not known"
     if found.price > rules.burst:
         return f"{said}; it begins when the bucket is full ({rules.burst:g}), and later calls wait for its debt"
     return said
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def ahead(policy: Policy) -> str:
