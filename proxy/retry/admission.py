@@ -281,22 +281,23 @@ class Admission:
 
     def _wait_ahead(self, at: float, wait: float, limit: float, now: float) -> tuple[float, Outcome | None, str]:
         """Decide how long to wait until the attempt fits into the limits that the upstream's answers reported: at most
-        until `limit`, and not at all if the wait would end too late for the deadline. If several calls wait for a reset
-        that is more than half of the remaining hold away, one of them is sent as a test, since a pushback may hold it
-        too.
+        until `limit`, and not at all if no answer could come in time for the deadline after that. If several calls wait
+        for a reset that is more than half of the remaining hold away, one of them is sent as a test, since a pushback
+        may hold it too.
 
         `at`: when to ask the governor again. `wait`: the seconds until the attempt fits. Returns what `_ask_governor`
         returns.
         """
         caller, ahead, most = self.caller, self.scope.governor.ahead, (limit - now) / 2
-        if now >= limit - EPSILON or (self._deadline is not None and now + wait >= self._deadline - EPSILON):
+        whose = caller.endpoint, caller.credential()
+        latest = NEVER if self._deadline is None or ahead is None else self._deadline - ahead.answers_take(whose)
+        if now >= min(limit, latest) - EPSILON or now + wait >= latest - EPSILON:
             self.forgo_ahead(now)
             return self._ask_governor(now)
-        whose = caller.endpoint, caller.credential()
         if ahead is not None and ahead.test(whose, wait, most, now, others=self.scope.governor.held()):
             return self._ask_governor(now)
-        self._patience = limit
-        return min(at, limit), None, "ahead"
+        self._patience = min(limit, latest)
+        return min(at, self._patience), None, "ahead"
 
     def _finds_it_full(self, auto: AutoLimit, *, came: bool) -> bool:
         """Whether the queue of the calls that the governor's limit holds has no room for this call. `auto`: has the

@@ -215,6 +215,11 @@ class Ahead:
         account = self._accounts.get(whose)
         return 0.0 if account is None else account.wait(_price_of(waiter), now)
 
+    def answers_take(self, whose: Whose) -> float:
+        """The mean time (seconds) that answers of the endpoint and credential in `whose` take; 0 if it is not known."""
+        account = self._accounts.get(whose)
+        return 0.0 if account is None else account.answers_take
+
     def test(self, whose: Whose, wait: float, most: float, now: float, others: int = 0) -> bool:
         """Have one call find out whether the reported limits of the endpoint and credential in `whose` are right, if
         several calls wait for them. `wait`: the seconds until the first of these calls fits. `most`: the most seconds
