@@ -298,6 +298,13 @@ class DelaysByChance:
             return self._unheld.pace.rate
         return (_PACE if self._begun < _NEVER else _PACE_KNOWN) * self._counts.rate
 
+    def settle(self, rate: float) -> None:
+        """Set the pace of calls whose delays hold only themselves, if they are sent at one, to `rate` (attempts a
+        second), since the times between this client's attempts show that the upstream takes so many; 0 if they don't.
+        """
+        if self._unheld.pace is not None:
+            self._unheld.pace.settle(rate)
+
     def refused(self, attempt: object, ended: int, flying: int, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
         `ended`: how many attempts have ended so far. `flying`: how many are under way.

@@ -11,6 +11,7 @@ cdef long LATEST, FEW, _KEPT
 
 cdef class Evidence:
     cdef public object by_chance
+    cdef public object least_gap
     cdef public object loads
     cdef public object throughput
     cdef public Traffic traffic

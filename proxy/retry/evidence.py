@@ -10,6 +10,7 @@ import math
 
 from proxy.retry.chances import tail
 from proxy.retry.delays_by_chance import DelaysByChance
+from proxy.retry.least_gap import LeastGap
 from proxy.retry.loads import Loads
 from proxy.retry.throughput import Throughput
 from proxy.retry.traffic import Traffic
@@ -36,13 +37,14 @@ class Evidence:
     `traffic`: the count of the attempts that have ended. `by_chance`: the test of whether the upstream names delays by
     chance, not because of its load; None before the first cooldown. `loads`: the counts of attempts at several loads;
     None until a limit has been given up. `throughput`: how many attempts the upstream serves a second; None until an
-    answer that came quickly has named a delay. `found`: the pace (attempts a second) and the share of refusals (0 to 1)
+    answer that came quickly has named a delay. `least_gap`: the times between attempts at which they are served; None
+    until one was refused quickly. `found`: the pace (attempts a second) and the share of refusals (0 to 1)
     for which the last limit was begun. `failures`: the latest attempts that failed, each with its number and how it
     ended, for observers.
     """
 
     __slots__ = (
-        "_all", "_at", "_latest", "_noted", "_refused", "_upto", "by_chance", "failures", "found", "loads",
+        "_all", "_at", "_latest", "_noted", "_refused", "_upto", "by_chance", "failures", "found", "least_gap", "loads",
         "throughput", "traffic",
     )  # fmt: skip
 
@@ -51,6 +53,7 @@ class Evidence:
         self.by_chance: DelaysByChance | None = None
         self.loads: Loads | None = None
         self.throughput: Throughput | None = None
+        self.least_gap: LeastGap | None = None
         self.found = (0.0, 1.0)
         self.failures: list[tuple[int, str]] = []
         self._noted = -1  # the number of the last of these
@@ -86,6 +89,9 @@ class Evidence:
         self.note(ended, how)
         if self.loads is not None and self.refused_at_loads(now):
             return True
+        if self.is_alone(now):
+            self.found = self.pace, self.latest_share
+            return True
         if not counts:
             return False
         self._count(now, 1)
@@ -114,6 +120,62 @@ class Evidence:
         self.unlearn()
         self.found = loads.latest
         return True
+
+    # -- answers that name a delay ------------------------------------------------------------------------------------
+
+    def cooldown(self, delay: float, since: float, now: float, may_reserve: bool = False) -> None:
+        """Note that the upstream has named a delay (seconds) again, while calls wait. It may then be tested whether it
+        pays to hold calls for such delays. `since`: the time since which the first of the waiting calls waits.
+        `may_reserve`: calls may be sent at reserved times.
+        """
+        by_chance, throughput = self.by_chance, self.throughput
+        if by_chance is not None:
+            counts = throughput is not None and throughput.counts(now)
+            by_chance.cooldown(delay, since, now, may_reserve=may_reserve and not counts)
+
+    def delays_by_chance(self, now: float) -> bool:
+        """Whether a delay holds only the call that was refused, because the upstream names delays by chance, or because
+        this is being tested.
+        """
+        by_chance = self.by_chance
+        return by_chance is not None and by_chance.holds_none(now)
+
+    def delay_holds(self, attempt: object, now: float) -> None:
+        """Note that this attempt was refused by an answer that names a delay, for which calls are held."""
+        if self.by_chance is None:
+            self.by_chance = DelaysByChance()
+        self.by_chance.refused_held(attempt, now)
+
+    @property
+    def was_tested(self) -> bool:
+        """Whether the attempt that was refused last was sent to test whether refusals are chance (`delays_by_chance`).
+        Its refusal then says nothing about the limit.
+        """
+        return self.by_chance is not None and self.by_chance.was_tested
+
+    # -- times between attempts ---------------------------------------------------------------------------------------
+
+    def refused_quickly(self, sent: float, now: float) -> None:
+        """Note that an answer refused an attempt, sooner than a request that is served is answered. `sent`: the time at
+        which the attempt was sent.
+        """
+        if self.least_gap is None:
+            self.least_gap = LeastGap()
+        self.least_gap.refused(sent, now)
+
+    def is_alone(self, now: float) -> bool:
+        """Whether this client's own attempts are known to be the reason for refusals, at an upstream without a queue
+        that does not count requests over time.
+        """
+        if self.throughput is not None and self.throughput.counts(now):
+            return False
+        return self.least_gap is not None and self.least_gap.is_alone(now)
+
+    def known_pace(self, now: float) -> float:
+        """The pace (attempts a second) that the upstream is known to take, since this client is alone; 0 if none is
+        known.
+        """
+        return self.least_gap.pace if self.least_gap is not None and self.is_alone(now) else 0.0
 
     def reserves_times(self, now: float) -> bool:
         """Whether calls are sent at reserved times, or would be if one were refused."""

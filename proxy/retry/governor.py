@@ -406,11 +406,11 @@ class Governor:
                 usual = self.usual.of(names.timed)
                 is_quick = not usual or now - sent < usual
         if cooling is not None:
-            if not cooling.limit.delays_by_chance(now):
-                cooling.limit.delay_holds(attempt, now)
+            if not cooling.limit.evidence.delays_by_chance(now):
+                cooling.limit.evidence.delay_holds(attempt, now)
                 cooling.asked_to_wait(sent, now, quick=is_quick)
                 return
-            is_counted = cooling.limit.delay_holds_none(attempt, *self.lanes.attempts_of(cooling), now)
+            is_counted = cooling.limit.delay_holds_none(attempt, sent, *self.lanes.attempts_of(cooling), now)
             if cooling.limit.is_draining:
                 cooling.lasts = True
                 self.lanes.look((cooling,), now)
@@ -418,7 +418,7 @@ class Governor:
                 return
         elif limit.evidence.reserves_times(now):
             lane.lasts = True
-            limit.delay_holds_none(attempt, *self.lanes.attempts_of(lane), now)
+            limit.delay_holds_none(attempt, sent, *self.lanes.attempts_of(lane), now)
             self.lanes.look((lane,), now)
             return
         lane.lasts = True

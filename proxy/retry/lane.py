@@ -93,7 +93,7 @@ class Lane:
         Returns whether the answer begins a cooldown of its own. If not, it is one more answer to attempts that were
         sent before the cooldown in force.
         """
-        if delay <= 0 or self.limit.delays_by_chance(now):
+        if delay <= 0 or self.limit.evidence.delays_by_chance(now):
             return False
         new = self._begin(status, delay, sent, now)
         if new:
@@ -120,7 +120,9 @@ class Lane:
         if now > self.until + self.place_seconds:
             self._well = now
         if self.fleet.share == _NEVER and not is_first:  # machines that share their places make no test
-            limit.cooldown(delay, next(iter(self.queue.calls.values()), now), now, may_reserve=_may_reserve(self))
+            limit.evidence.cooldown(
+                delay, next(iter(self.queue.calls.values()), now), now, may_reserve=_may_reserve(self)
+            )
         if is_first or is_own:
             limit.return_slowly(now)
             self.places.forget()
@@ -374,7 +376,7 @@ class Lane:
             self.release(now)
         if not self.places.sent(waiter, attempt):
             return False
-        self.limit.sent()
+        self.limit.sent(now)
         if self.limit.evidence.by_chance is not None:
             self.limit.evidence.by_chance.sent(waiter, attempt, len(self.queue), now)
         return True

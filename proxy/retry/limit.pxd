@@ -71,7 +71,7 @@ cdef class Limit:
     cpdef add_under_way(self, long more, double rate)
     cpdef _begin(self, double most, double threshold, double now)
     cpdef _cut(self, double now)
-    cpdef sent(self)
+    cpdef sent(self, double now)
     cpdef served(self, double sent, double now, double ratio)
     cpdef bint _is_slow(self, double fastest, double now) except -1
     cpdef bint _answers_fast(self) except -1

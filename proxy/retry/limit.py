@@ -32,7 +32,6 @@ import math
 from proxy.retry.all_refused import AllRefused
 from proxy.retry.answer_times import MUCH_SLOWER, AnswerTimes
 from proxy.retry.chances import tail
-from proxy.retry.delays_by_chance import DelaysByChance
 from proxy.retry.evidence import CUTS, Evidence
 from proxy.retry.loads import Loads
 from proxy.retry.outage import ANSWERED_WITHIN
@@ -185,7 +184,7 @@ class Limit:
         of delays. If the limit let all calls go, calls return slowly from now on, beginning with half as many places as
         attempts are under way.
         """
-        if self._in_test():
+        if self.evidence.was_tested:
             return
         if self.most >= _ANY:
             self.return_slowly(now)
@@ -195,30 +194,7 @@ class Limit:
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
-    def cooldown(self, delay: float, since: float, now: float, may_reserve: bool = False) -> None:
-        """Note that the upstream has named a delay (seconds) again, while calls wait. It may then be tested whether it
-        pays to hold calls for such delays. `since`: the time since which the first of the waiting calls waits.
-        `may_reserve`: calls may be sent at reserved times.
-        """
-        by_chance, throughput = self.evidence.by_chance, self.evidence.throughput
-        if by_chance is not None:
-            counts = throughput is not None and throughput.counts(now)
-            by_chance.cooldown(delay, since, now, may_reserve=may_reserve and not counts)
-
-    def delays_by_chance(self, now: float) -> bool:
-        """Whether a delay holds only the call that was refused, because the upstream names delays by chance, or because
-        this is being tested.
-        """
-        by_chance = self.evidence.by_chance
-        return by_chance is not None and by_chance.holds_none(now)
-
-    def delay_holds(self, attempt: object, now: float) -> None:
-        """Note that this attempt was refused by an answer that names a delay, for which calls are held."""
-        if self.evidence.by_chance is None:
-            self.evidence.by_chance = DelaysByChance()
-        self.evidence.by_chance.refused_held(attempt, now)
-
-    def delay_holds_none(self, attempt: object, ended: int, flying: int, now: float) -> bool:
+    def delay_holds_none(self, attempt: object, sent: float, ended: int, flying: int, now: float) -> bool:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
         Returns whether the refusal counts for the limit. `ended`: how many attempts have ended so far. `flying`: how
         many are under way.
@@ -226,18 +202,14 @@ class Limit:
         by_chance = self.evidence.by_chance
         assert by_chance is not None
         was_known = by_chance.is_known(now)
+        self.evidence.refused_quickly(sent, now)
         by_chance.refused(attempt, ended, flying, now)
+        by_chance.settle(self.evidence.known_pace(now))
         if by_chance.is_known(now) and not was_known:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         if by_chance.paces(now) and not self.is_on:
             self.drain(0, now, by_chance.pace(now))
         return was_known
-
-    def _in_test(self) -> bool:
-        """Whether the attempt that was refused last was sent to test whether refusals are chance (`delays_by_chance`).
-        Its refusal then says nothing about the limit.
-        """
-        return self.evidence.by_chance is not None and self.evidence.by_chance.was_tested
 
     def _least(self) -> float:
         """The fewest places that a refusal or an answer leaves. It is one in general. Where an upstream refuses without
@@ -306,6 +278,8 @@ class Limit:
         self._answers.restart()
         self.held_at = self.begun = now
         self.pace.end()
+        if self.evidence.least_gap is not None:
+            self.evidence.least_gap.begin()
         self._cut(now)
 
     def _cut(self, now: float) -> None:
@@ -314,10 +288,12 @@ class Limit:
 
     # -- how attempts end -------------------------------------------------------------------------------------------
 
-    def sent(self) -> None:
+    def sent(self, now: float) -> None:
         """Note that an attempt is sent under the limit."""
         self._since_cut.sent += 1
         self._trial.sent()
+        if self.evidence.least_gap is not None:
+            self.evidence.least_gap.sent(now)
 
     def served(self, sent: float, now: float, ratio: float) -> None:
         """Note that an attempt was served, and let its answer change the limit. `sent`: the time at which the attempt
@@ -423,6 +399,8 @@ class Limit:
         `under_way`: how many attempts were under way. `quick`: an answer refused it, sooner than a request that is
         served is answered. `silent`: no answer came.
         """
+        if quick:
+            self.evidence.refused_quickly(sent, now)
         if self.is_draining and self.evidence.refused_at_loads(now):
             self.begin_at_half(under_way, now)
             return
@@ -453,7 +431,8 @@ class Limit:
         ended = self._since_cut.served + self._since_cut.refused
         if quick:  # what was sent before, and is not refused yet, is probably accepted
             ended = max(ended, self._since_cut.sent)
-        if tail(ended, self._since_cut.refused, self.evidence.share()) >= CUTS:
+        is_own = quick and self.evidence.is_alone(now)  # each refusal was this client's own doing
+        if not is_own and tail(ended, self._since_cut.refused, self.evidence.share()) >= CUTS:
             return
         if (quick and self._answers_fast()) or (self.most < 2.0 and not quick):
             self._slow_down(sent, now, quick=quick)
@@ -497,13 +476,18 @@ class Limit:
         self._slow, self._slow_most, self._slow_since = _NEVER, 2.0 * self.most, now
         row, since = self.evidence.latest_row(now)
         self.all_refused.begin(row, since, share < 1.0, self.evidence.traffic.served_at)
+        if (known := self.evidence.known_pace(now)) > 0.0:
+            self.pace.settle(known, now)
 
     def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
         """Note that an attempt was refused by an answer that names a delay; afterwards the caller calls `halve` or
         `return_slowly`. Sendings are spaced in time if the upstream refuses without a queue. `sent`: the time at which
         the attempt was sent. `quick`: the answer came sooner than a request that is served is answered.
         """
-        if not quick or self._in_test():
+        if not quick:
+            return
+        self.evidence.refused_quickly(sent, now)
+        if self.evidence.was_tested:
             return
         if self.evidence.throughput is None:
             self.evidence.throughput = Throughput()
@@ -524,6 +508,8 @@ class Limit:
         limit has ended.
         """
         share = self._trial.chance(now, self.pace.keeps_several)
+        if share and self.evidence.is_alone(now):
+            share = 0.0
         if not self._trial.is_first:
             self.pace.is_guess = False
         if not share:
@@ -554,6 +540,9 @@ class Limit:
         """
         pace, served = self.pace.rate or self.most * self.part / max(self.round_trip, 0.001), self._since_cut.served
         if quick:
+            if not delays and (known := self.evidence.known_pace(now)) > 0.0:
+                self.pace.settle(known, now)
+                return
             if self.round_trip > _SOON_REGAINED:  # places may have allowed less, and most attempts have no answer yet
                 pace = min(pace, self.most * self.part / (self.round_trip - _SOON_REGAINED))
                 served = max(served, self.pace.sendings - 1)

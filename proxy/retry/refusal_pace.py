@@ -31,6 +31,9 @@ _KNOWN_FROM, _AS_MANY = 36, 0.6
 _OWN, _OTHERS = 0.1, 0.4
 #: The part by which each attempt that is sent while calls wait raises the pace.
 _RISE_OWN, _RISE_OTHERS = 0.01, 0.02
+#: The same where it is known which pace the upstream takes; and the part that a refusal takes from such a pace, or from
+#: a lower one.
+_RISE_SETTLED, _LESS_SETTLED = 0.002, 0.05
 #: Seconds after which it is measured again.
 _AGAIN = 30.0
 #: The pace that is always allowed, beside `_LEAST` attempts a second: so many times what is served.
@@ -48,6 +51,7 @@ class RefusalPace:
         "_calls",
         "_fast",
         "_is_own",
+        "_is_settled",
         "_is_slow",
         "_own",
         "_refused",
@@ -66,6 +70,7 @@ class RefusalPace:
         self._fast = FadingShare()  # of attempts at the pace that is not slower
         self._is_own = False  # a slower pace was refused less,
         self._own = FadingShare()  # and this share is refused since then
+        self._is_settled = False  # the upstream's own limit is known
         self._again_at = now  # a slower pace is tried no sooner
 
     def sent(self, calls: float, served: float, waiting: int, now: float) -> None:
@@ -74,15 +79,28 @@ class RefusalPace:
         """
         self._calls, self._served = calls, served
         self._sent += 1
+        if self._is_settled:
+            if waiting:
+                self.rate = min(self.rate * (1.0 + _RISE_SETTLED), _MOST * calls + _LEAST)
+            return
         if self._sent > _COUNTED:
             self._counted(now)
         if waiting and not self._is_slow:
             self._set(self.rate * (1.0 + (_RISE_OWN if self._is_own else _RISE_OTHERS)))
 
+    def settle(self, rate: float) -> None:
+        """Set the pace to `rate` (attempts a second), which the upstream is known to take, and let it grow slowly from
+        there. 0 if that is not known any more.
+        """
+        self._is_settled = rate > 0.0
+        if self._is_settled:
+            rate = rate if rate < self.rate else self.rate * (1.0 - _LESS_SETTLED)
+            self._is_slow, self.rate = False, max(_LEAST, rate)
+
     def refused(self) -> None:
         """Note that an attempt was refused."""
         self._refused += 1
-        if not self._is_slow:
+        if not self._is_slow and not self._is_settled:
             self._set(self.rate * (1.0 - (_RISE_OWN / _OWN if self._is_own else _RISE_OTHERS / _OTHERS)))
 
     def _counted(self, now: float) -> None:

@@ -28,6 +28,7 @@ cdef class Spacing:
     cpdef bint holds(self, double now) except -1
     cpdef end(self)
     cpdef cut(self, double pace, long served, double now, bint delays=*)
+    cpdef settle(self, double pace, double now)
     cpdef resume(self, double now)
     cpdef explore(self, double pace)
     cpdef slow_down(self, double to)

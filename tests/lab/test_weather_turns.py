@@ -90,6 +90,13 @@ calls: 10/s
 upstream: {latency: 40ms, capacity: 200/s, queue: 0s, overload: 503}
 outages: [{at: 30s, lasts: 90s, share: 0%, capacity: 3/s}]
 """
+ALONE = """
+name: one client at a limit without a queue, which takes hardly more than is asked, and names no delay
+duration: 2m
+sidecars: 1
+calls: 15/s
+upstream: {latency: 100ms, capacity: 16/s, queue: 0s, overload: 503}
+"""
 
 
 def played(text: str, folder: Path) -> Figures:
@@ -155,3 +162,13 @@ def test_an_upstream_that_takes_less_than_half_is_not_taken_for_one_that_fails_b
         judge = trial(replace(scenario, seed=seed))
         assert judge.ours.figures.success_rate >= 0.63
         assert judge.worst_load < 4.0
+
+
+@pytest.mark.parametrize("capacity", [16, 21])
+def test_a_client_that_is_alone_finds_the_limit_by_the_times_between_its_attempts(
+    capacity: int, tmp_path: Path
+) -> None:
+    """By its refusals alone it passed for chance, and two thirds of the calls were served."""
+    found = played(ALONE.replace("16/s", f"{capacity}/s"), tmp_path)
+    assert found.success_rate >= 0.97
+    assert found.attempts_per_call <= 1.1

@@ -448,7 +448,7 @@ def after_a_spell(share: float, seed: int) -> float:
         now = sent + 0.02
         if limit.is_on:
             limit.held(came, sent)
-            limit.sent()
+            limit.sent(0.0)
             limit.pace.sent(sent, 0)
         traffic.ended += 1
         is_refused = 20 <= number < 80 and rng.random() < share
@@ -594,13 +594,13 @@ def test_the_first_pace_is_little_faster_than_calls_come_if_no_usual_rate_is_kno
     limit.return_slowly(10.0)
     limit.served(10.9, 10.944, 1.0)
     limit.set(2.0, 100.0)
-    limit.delay_holds(object(), 10.0)
+    limit.evidence.delay_holds(object(), 10.0)
     by_chance = limit.evidence.by_chance
     assert by_chance is not None
     for _ in range(10):
         by_chance.came(10.0)
     by_chance.came(11.0)
     assert by_chance.calls == pytest.approx(10.5, rel=0.1)
-    limit.delay_holds(object(), 11.0)
+    limit.evidence.delay_holds(object(), 11.0)
     limit.asked_to_wait(10.99, 11.0, quick=True)
     assert limit.pace.rate == pytest.approx(most, rel=0.1)

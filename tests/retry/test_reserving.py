@@ -32,7 +32,7 @@ def refused_at_once(made: Lane, delays: int) -> float:
     """
     made.lasts = True
     assert made.start(1.0, 503, -1.0, 0.0)
-    made.limit.delay_holds(object(), 0.0)
+    made.limit.evidence.delay_holds(object(), 0.0)
     calls = [Held() for _ in range(40)]
     for number, call in enumerate(calls):
         made.ask(call, 0.5 + number / 100)
@@ -44,7 +44,7 @@ def refused_at_once(made: Lane, delays: int) -> float:
         for _ in range(2):
             made.landed(object(), now + 0.9, now + 1.05, well=True)
         now += 1.1
-        made.limit.delay_holds(attempt, now)
+        made.limit.evidence.delay_holds(attempt, now)
         made.start(1.0, 503, now - 0.1, now)
         made.landed(attempt, now - 0.1, now, well=False)
     return now
@@ -55,7 +55,7 @@ def test_after_delays_that_are_followed_by_a_refusal_times_are_reserved() -> Non
     now = refused_at_once(made, 3)
     made.release(now + 1.0)
     assert made.limit.evidence.reserves_times(now + 1.0)
-    assert made.limit.delays_by_chance(now + 1.0), "a delay holds only its own call"
+    assert made.limit.evidence.delays_by_chance(now + 1.0), "a delay holds only its own call"
     assert now + 1.0 < made.limit.pace.next_at <= now + 2.0
 
 

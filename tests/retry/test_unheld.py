@@ -20,7 +20,7 @@ def lane(calls: int = 100) -> Lane:
     made = Lane(Traffic())
     assert made.start(10.0, 503, -1.0, 0.0)
     made.lasts = True
-    made.limit.delay_holds(object(), 0.0)
+    made.limit.evidence.delay_holds(object(), 0.0)
     for number in range(calls):
         made.ask(Held(), 0.5 + number / 50)
     return made
@@ -36,9 +36,9 @@ def test_where_hardly_any_call_is_served_calls_are_sent_at_a_pace_after_the_next
     made = lane()
     serve(made, 10.1)
     assert made.start(10.0, 503, 10.2, 10.3)
-    assert not made.limit.delays_by_chance(20.0)
+    assert not made.limit.evidence.delays_by_chance(20.0)
     made.release(20.3)
-    assert made.limit.delays_by_chance(20.3)
+    assert made.limit.evidence.delays_by_chance(20.3)
     assert not made.start(10.0, 503, 20.3, 20.4), "a delay holds only its own call"
     assert made.limit.is_draining
     assert made.limit.pace.rate > 0.0
@@ -49,7 +49,7 @@ def test_where_most_calls_are_served_delays_hold() -> None:
     serve(made, 10.1, count=80)
     assert made.start(10.0, 503, 10.2, 10.3)
     made.release(20.3)
-    assert not made.limit.delays_by_chance(20.3)
+    assert not made.limit.evidence.delays_by_chance(20.3)
 
 
 def test_where_no_call_is_served_delays_hold() -> None:
@@ -57,7 +57,7 @@ def test_where_no_call_is_served_delays_hold() -> None:
     made = lane()
     assert made.start(10.0, 503, 10.2, 10.3)
     made.release(20.3)
-    assert not made.limit.delays_by_chance(20.3)
+    assert not made.limit.evidence.delays_by_chance(20.3)
 
 
 def begun(served: int = 10) -> tuple[Unheld, HeldCounts]:

@@ -1,0 +1,106 @@
+"""The least time between two attempts of a client at which an upstream without a queue serves the second one.
+
+Such an upstream refuses an attempt that comes too soon after the one that it served before (as nginx's `limit_req` does
+without `burst`). So a client that is alone there can see the limit itself: attempts that came sooner were refused, and
+attempts that came later were served. The pace (attempts a second) need not be found by being refused again and again.
+
+If other clients, or chance, refuse attempts, no such time separates the two: attempts are refused that came later than
+others which were served. Then nothing is concluded from these times. How well they are separated is measured as in the
+test of Mann and Whitney (1947): by the share of pairs, of a refused and a served attempt, of which the refused one came
+sooner after the attempt before it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+
+_NEVER = float("inf")
+
+#: The most attempts of which it is remembered when they were sent; and the latest refused ones, and the latest served
+#: ones, that are compared.
+_REMEMBERED, _LATEST = 128, 24
+#: The share of pairs from which on this client may be alone; the refused and served attempts that make it known; and by
+#: how many standard deviations more pairs than half have to be so, which few attempts are by chance.
+_SEPARATE, _REFUSED, _SERVED, _SURE = 0.9, 4, 6, 2.8
+#: The multiple of the time that a refusal took, before which what was sent, and is not refused, is served.
+_SOONER = 3.0
+#: The limit is known closely if the least time at which attempts were served is at most so many times the longest at
+#: which one was refused; and the part of the pace for that time at which calls are sent then.
+_CLOSE, _BELOW = 1.5, 0.98
+#: Seconds for which all this is remembered after the last refusal.
+_KNOWN = 120.0
+
+
+class LeastGap:
+    """The times between the attempts of one lane (the queue of a group of callers), in seconds. `pace`: the pace to
+    send at, in attempts a second, if this client is alone; 0 if the limit is not known closely.
+    """
+
+    __slots__ = ("_at", "_is_separate", "_judged", "_refused", "_sent", "_served", "pace")
+
+    def __init__(self) -> None:
+        self._sent: list[float] = []  # when the latest attempts were sent that were not refused,
+        self._judged = 0  # and how many of them are known to be served
+        self._served: list[float] = []  # the times after which the latest attempts were served,
+        self._refused: list[float] = []  # and those after which the latest ones were refused
+        self._at = -_NEVER  # when one was refused last
+        self._is_separate = False  # refused ones came sooner than served ones
+        self.pace = 0.0
+
+    def begin(self) -> None:
+        """Forget when attempts were sent, since others were sent meanwhile that are not known here."""
+        self._sent.clear()
+        self._judged = 0
+
+    def sent(self, now: float) -> None:
+        """Note that an attempt is sent."""
+        self._sent.append(now)
+        if len(self._sent) > _REMEMBERED:
+            del self._sent[0]
+            self._judged = max(0, self._judged - 1)
+
+    def refused(self, sent: float, now: float) -> None:
+        """Note that an attempt was refused. `sent`: the time at which it was sent. Refusals come sooner than answers:
+        attempts that were sent before, and are not refused by now, are served.
+        """
+        if now - self._at > _KNOWN:
+            self._served.clear()
+            self._refused.clear()
+        self._at = now
+        number = bisect_right(self._sent, sent) - 1  # the last one of that time
+        is_known = number >= 0 and self._sent[number] == sent
+        self._serve(bisect_left(self._sent, now - _SOONER * (now - sent)))
+        if not is_known:
+            return
+        del self._sent[number]
+        self._judged -= number < self._judged
+        if number:
+            self._refused = [*self._refused[1 - _LATEST :], sent - self._sent[number - 1]]
+            self._judge()
+
+    def _serve(self, upto: int) -> None:
+        """Note that the attempts before this one were served, by its number among those that were sent."""
+        first = max(1, self._judged)
+        gaps = [self._sent[number] - self._sent[number - 1] for number in range(first, upto)]
+        self._served = [*self._served, *gaps][-_LATEST:]
+        if len(gaps) >= _LATEST:  # so many were served in a row that more is taken now than when others were refused
+            middle = sorted(self._served)[_LATEST // 2]
+            self._refused = [gap for gap in self._refused if gap < middle]
+        self._judged = max(self._judged, upto)
+
+    def _judge(self) -> None:
+        """Compare the refused attempts with those that were served."""
+        refused, served = sorted(self._refused), self._served
+        sooner = sum((gap < other) + 0.5 * (gap == other) for gap in refused for other in served)
+        pairs = max(1, len(refused) * len(served))
+        deviation = math.sqrt((len(refused) + len(served) + 1) / (12.0 * pairs))  # of the share, by chance
+        self._is_separate = sooner / pairs >= max(_SEPARATE, min(1.0, 0.5 + _SURE * deviation))
+        longest = refused[-1 if len(refused) < _LATEST else -2]
+        least = min((gap for gap in served if gap > longest), default=_NEVER)
+        self.pace = _BELOW / least if self._is_separate and least <= _CLOSE * longest else 0.0
+
+    def is_alone(self, now: float) -> bool:
+        """Whether this client's own attempts are known to be the reason for refusals."""
+        known = len(self._refused) >= _REFUSED and len(self._served) >= _SERVED
+        return known and self._is_separate and now - self._at <= _KNOWN
