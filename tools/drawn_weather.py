@@ -239,6 +239,44 @@ policy: {{timeouts: {{attempt: 2s}}}}
 """
 
 
+def _maintenance(chance: random.Random) -> str:
+    return f"""
+duration: 3m
+sidecars: {chance.choice([1, 5, 20])}
+calls: {chance.choice([5, 20, 40])}/s
+upstream: {{latency: 50ms}}
+outages:
+  - {{at: 40s, lasts: {chance.choice([10, 30, 60])}s, kinds: 503, retry_after: {chance.choice([30, 120, 600])}s}}
+"""
+
+
+def _pauses(chance: random.Random) -> str:
+    every, slow = chance.choice([4, 8, 15]), chance.choice([400, 800, 2000])
+    outages = (f"{{at: {at}s, lasts: 1s, share: 0%, latency: {slow}ms}}" for at in range(20, 100, every))
+    return f"""
+duration: 2m
+sidecars: {chance.choice([1, 4, 20])}
+calls: {chance.choice([20, 40])}/s
+upstream: {{latency: 50ms, capacity: 150/s, queue: 2s}}
+outages: [{", ".join(outages)}]
+policy: {{timeouts: {{attempt: {chance.choice([500, 1000])}ms}}}}
+"""
+
+
+def _late_capacity(chance: random.Random) -> str:
+    calls = chance.choice([20, 40])
+    return f"""
+duration: 3m
+sidecars: {chance.choice([1, 4, 10])}
+calls: {calls}/s
+upstream: {{latency: 50ms, capacity: {calls * chance.uniform(1.3, 1.6):.0f}/s, queue: 2s}}
+outages:
+  - {{at: 40s, lasts: 30s, share: 0%, capacity: {calls * chance.uniform(0.3, 0.7):.0f}/s,
+     recovers: {chance.choice([20, 40])}s}}
+policy: {{timeouts: {{attempt: {chance.choice([1000, 2000])}ms}}}}
+"""
+
+
 #: All kinds, by name. Those of limits without a queue, and of chance, are the ones with known faults.
 KINDS: dict[str, Kind] = {
     "no_queue_1": _no_queue(1),
@@ -267,6 +305,9 @@ KINDS: dict[str, Kind] = {
     "impatient": _impatient,
     "poll": _poll_fails,
     "among_many": _one_among_many,
+    "maintenance": _maintenance,
+    "pauses": _pauses,
+    "late_capacity": _late_capacity,
 }
 
 
