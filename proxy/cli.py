@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FINE
     except OSError as error:  # for example a full disk
         _silence()
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # only `getcwd` names no file
+            return _refuse("the folder in which this was started is gone: cd to one that exists")
         return _refuse(f"{(error.strerror or str(error)).lower()}{f': {error.filename}' if error.filename else ''}")
     except ModuleNotFoundError as error:
         from proxy.extras import missing

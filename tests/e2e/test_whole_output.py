@@ -91,6 +91,17 @@ def test_verbs_without_a_standard_stream_do_without(
     assert json.loads(answer.stdout)["refused"] is None
 
 
+def test_a_folder_that_is_gone_is_named_as_the_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    command = ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *COMMAND, "check"]
+    ended = subprocess.run(command, env=environment(), cwd=folder, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.splitlines()[-1] == (
+        "redrive: the folder in which this was started is gone: cd to one that exists"
+    )
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_that_finds_no_room_on_the_disk_is_an_error_in_one_line(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
