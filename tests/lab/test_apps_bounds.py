@@ -57,6 +57,28 @@ def best(places: int, rates: dict[str, float]) -> float:
     return sorted(took)[int(0.99 * len(took))]
 
 
+def by_formula(places: int) -> float:
+    """The 99th percentile of an answer and the wait for the first of so many places, all of which are in use: what is
+    left of an answer of 0.25 to 0.75 s, which is the residual life of renewal theory, has to end in one of them.
+    """
+
+    def late(wait: float) -> float:
+        if wait <= 0.0:
+            return 1.0
+        left = 0.5 - wait if wait < 0.25 else max(0.0, 0.75 - wait) ** 2
+        return (left / WORK) ** places
+
+    answers = [0.25 + 0.5 * (number + 0.5) / 1000 for number in range(1000)]
+    times = (WORK + number / 1000 for number in range(2000))
+    return next(time for time in times if sum(late(time - answer) for answer in answers) <= 10)
+
+
+@pytest.mark.parametrize("places", [8, 16])
+def test_the_bound_is_the_wait_for_the_first_of_the_places_and_an_answer(places: int) -> None:
+    web = places / WORK / 10
+    assert by_formula(places) == pytest.approx(best(places, {"web": web, "batch": 10 * web}), rel=0.06)
+
+
 #: The fewest places of this test with which that wait is less than a tenth of what the web's calls take alone.
 ENOUGH = 16
 
