@@ -419,7 +419,8 @@ class SequentialFlow:
         if is_free and scope.ungated and not scope.governor.holds(now):
             if next_attempt.picker is None or next_attempt.choose(call.state, now):
                 return self.launch(call, now)
-            return self.withdraw(call, Outcome.CIRCUIT_OPEN, now, next_attempt.why_no_endpoint(now))
+            if next_attempt.picker.soonest(now) <= 0:
+                return self.withdraw(call, Outcome.CIRCUIT_OPEN, now, next_attempt.why_no_endpoint(now))
         first = call.attempts == call.earlier
         at, no, why = next_attempt.ask(planned, call.state, now, call.deadline, first=first)
         if no is not None:
@@ -444,7 +445,7 @@ class SequentialFlow:
             return self.withdraw(call, Outcome.NOT_RETRYABLE, now, NO_LONGER_SAFE)
         if call.deadline is not None and due > call.deadline + EPSILON:
             return self.withdraw(call, Outcome.DEADLINE, now, f"{again}, {past_deadline(call.deadline - now)}")
-        planned.due = due
+        planned.due, planned.gated = due, False  # the gates of the other key have no say in this wait
         return self.wait(call, planned, now)
 
     def wait(self, call: CallState, planned: Next, now: float, reason: str = "backoff") -> Actions:
