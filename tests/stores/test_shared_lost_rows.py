@@ -259,3 +259,16 @@ def test_paths_make_room_for_others_first_and_are_forgotten_if_none_fails_for_lo
     assert one.lost_path("", names[0], "503", 0.0, 10.0).count == 1, "it had to make room"
     assert one.answered("", caller("/answered").names, 10.1 + FORGOTTEN_AFTER)
     assert not one.rows
+
+
+def test_a_path_is_told_from_its_route_where_many_routes_fail(memory: Memory) -> None:
+    """The record was full of routes: each attempt of the path made room by the path's own row, which counted one."""
+    (one,) = rows_of(memory, 2)[:1]
+    for number in range(100):
+        one.lost_route("", Caller(Request("GET", "u.example", "/x"), NO_FIELDS, f"r{number}").names, "503", False, 9.0)
+    names = caller("/polled").names
+    counts = [
+        (one.lost_route("", names, "503", False, at).count, one.lost_path("", names, "503", 0.0, at).count)
+        for at in (10.0, 11.0, 12.0)
+    ]
+    assert counts == [(1, 1), (2, 2), (3, 3)]

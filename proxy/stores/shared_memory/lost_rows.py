@@ -162,7 +162,8 @@ class SharedLostRows(LostRows):
         row.add(how)
         row.answered_at = max(row.answered_at, of_path)
         if len(self.endpoints) + len(self.rows) > _ROWS:
-            oldest = next(iter([*filter(_is_path, self.rows), *self.rows, *self.endpoints]))
+            every = (*filter(_is_path, self.rows), *self.rows, *self.endpoints)
+            oldest = next(each for each in every if each != number)  # a row that made room for itself would never grow
             (self.endpoints if oldest in self.endpoints else self.rows).pop(oldest)
         self._changes += 1
         if _is_path(number):
