@@ -66,7 +66,7 @@ class Losses:
             base.traffic.answered_at = outage.answered_at = lost.answered_at = now
             lost.lone = None
             lanes.set_watched()
-        elif not self._all_answer(base):
+        elif holds or not self._all_answer(base):  # the row of failures that began a path's outage may be forgotten
             self.answered(names, base, now, own=True, holds=holds)
 
     def answered(self, names: RouteNames, base: Lane, now: float, own: bool, holds: bool) -> None:

@@ -10,7 +10,7 @@ from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.caller import Caller, Name
 from proxy.retry.cooldown import MOST_GROUPS
 from proxy.retry.ending import AttemptEnding
-from proxy.retry.facts import Outcome, Request
+from proxy.retry.facts import MappingFields, Outcome, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane_in_fleet import limit_elsewhere
 from proxy.retry.limit_fields import ReportedLimit
@@ -426,3 +426,42 @@ def test_calls_that_a_delay_holds_do_not_pass_an_outages_probe_round_for_ever() 
         whys += [call.ask()[1] for call in asking]
         assert len(whys) < 50
     assert set(whys) == {"cooldown"}
+
+
+def test_the_outage_of_a_path_ends_with_its_answer_however_long_ago_its_failures_were() -> None:
+    """The rows of failures of paths are forgotten after a minute without one; the outage that they began is not."""
+    governor = Governor()
+    callers = {path: Caller(Request("GET", "u.example", path), MappingFields([]), "") for path in ("/poll", "/well")}
+    for caller in callers.values():
+        caller.limits = caller.outages = True
+
+    def answered(path: str, at: float) -> None:
+        governor.traffic.flying += 1
+        if governor.traffic.went_well(at):
+            governor.answered_well(object(), callers[path], at - 0.01, at)
+
+    def fails(at: float) -> None:
+        waiter, attempt, ending = Waiting(), object(), AttemptEnding(False, True, False, True, "route", "503")
+        assert governor.ask(waiter, callers["/poll"], at) == (at, "")
+        governor.sent(waiter, attempt, at)
+        governor.failed(attempt, callers["/poll"], ending, at, at, again=False, cools=False)
+
+    for number in range(900):
+        answered("/well" if number % 9 else "/poll", 1.0 + number / 100)
+    outage = governor.lanes.of(("", callers["/poll"].names.lost_path())).outage
+    for number in range(20):
+        if not outage.is_on:
+            fails(10.0 + number / 10)
+        for later in range(1, 10):
+            answered("/well", 10.0 + number / 10 + later / 100)
+    assert outage.is_on
+    for number in range(100):
+        answered("/well", 13.0 + number)
+        if number % 9 == 8:
+            fails(13.5 + number)  # a probe
+    assert outage.is_on
+    probe, attempt = Waiting(), object()
+    assert governor.ask(probe, callers["/poll"], 114.0) == (114.0, "")
+    governor.sent(probe, attempt, 114.0)
+    governor.answered_well(attempt, callers["/poll"], 114.0, 114.1)
+    assert not outage.is_on
