@@ -181,6 +181,31 @@ def test_an_outage_that_was_forgotten_begins_again_with_five(memory: Memory) -> 
         assert is_held(group[-1], 41.51)
 
 
+@pytest.mark.parametrize("ending", [BROKEN, UNREACHED, GATEWAY])
+@pytest.mark.parametrize("forgets", [0, 1])
+@pytest.mark.parametrize("fails", [(0,), (1,), (0, 1)])
+def test_an_outage_that_one_worker_forgot_is_none_for_the_others(
+    memory: Memory, ending: AttemptEnding, forgets: int, fails: tuple[int, ...]
+) -> None:
+    """A worker that knew of the outage, and held no call, took it for one still: it began no other."""
+    begun = []
+    for count in (1, 2):
+        group = workers(memory, count)
+        for each in group:
+            for number in range(40):
+                answers(each, 10.0 + number / 100)
+        for number in range(5):
+            ends(group[0], ending, 11.0 + number * 0.03)
+        assert all(is_held(each, 11.13) for each in group)
+        assert not is_held(group[forgets % count], 40.0)  # no attempt for ten seconds
+        for number in range(8):
+            ends(group[fails[number % len(fails)] % count], ending, 41.0 + number * 0.1)
+            if is_held(group[0], 41.01 + number * 0.1):
+                break
+        begun.append(number)
+    assert begun[0] == begun[1] < 7
+
+
 DYING = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -246,7 +246,7 @@ class SharedLane(Lane):
 
     def refresh(self, now: float) -> None:
         """Bring this object up to date with what other workers have published."""
-        if not self._is_calm(now):
+        if self.outage.begins_again or not self._is_calm(now):
             self.holds(now)
 
     def look(self) -> None:
@@ -260,10 +260,10 @@ class SharedLane(Lane):
 
     def _is_calm(self, now: float) -> bool:
         """Whether the lane holds no call in any worker, and this worker has no waiting call, no place in the lane, and
-        no limit for it.
+        knows of no limit and no outage, which another worker may have ended.
         """
-        places = self.places
-        return now >= self.record.peek() and not (self.queue or places.taken or places.mine or self.limit.is_on)
+        places, is_on = self.places, self.limit.is_on or self.outage.is_on
+        return now >= self.record.peek() and not (is_on or self.queue or places.taken or places.mine)
 
     def begin(self, now: float) -> None:
         """Begin an operation on the lane: first carry out what follows from other workers' operations since this
