@@ -91,13 +91,14 @@ class LeastGap:
 
     def _judge(self) -> None:
         """Compare the refused attempts with those that were served."""
-        refused, served = sorted(self._refused), self._served
-        sooner = sum((gap < other) + 0.5 * (gap == other) for gap in refused for other in served)
+        refused, served = sorted(self._refused), sorted(self._served)
+        sooner = sum(len(served) - 0.5 * (bisect_left(served, gap) + bisect_right(served, gap)) for gap in refused)
         pairs = max(1, len(refused) * len(served))
         deviation = math.sqrt((len(refused) + len(served) + 1) / (12.0 * pairs))  # of the share, by chance
         self._is_separate = sooner / pairs >= max(_SEPARATE, min(1.0, 0.5 + _SURE * deviation))
         longest = refused[-1 if len(refused) < _LATEST else -2]
-        least = min((gap for gap in served if gap > longest), default=_NEVER)
+        above = bisect_right(served, longest)
+        least = served[above] if above < len(served) else _NEVER
         self.pace = _BELOW / least if self._is_separate and least <= _CLOSE * longest else 0.0
 
     def is_alone(self, now: float) -> bool:
