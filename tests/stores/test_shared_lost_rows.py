@@ -17,6 +17,7 @@ from proxy.retry.ending import AttemptEnding
 from proxy.retry.factory import Factory
 from proxy.retry.facts import Request
 from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRows
+from proxy.retry.registry import MOST_SCOPES
 from proxy.stores.shared_memory import lost_rows, records
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.records import Memory
@@ -204,6 +205,19 @@ def test_an_outage_that_one_worker_forgot_is_none_for_the_others(
                 break
         begun.append(number)
     assert begun[0] == begun[1] < 7
+
+
+def test_the_records_of_as_many_scopes_as_are_kept_have_room(memory: Memory) -> None:
+    """A table that is nearly full gives the records of some scopes to others."""
+    table = memory.lanes
+    slots = range(table._start, table._start + records.LANES * table._record, table._record)
+
+    def used() -> int:
+        return sum(memory.words[at + records.MADE] for at in slots)
+
+    before = used()
+    workers(memory, 2)
+    assert 0 < (used() - before) * MOST_SCOPES < 0.5 * records.LANES
 
 
 DYING = """

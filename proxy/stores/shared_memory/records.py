@@ -39,9 +39,10 @@ TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
 #: The room of a copy of a lane's state (`lane`), or of a scope's attempts without an answer (`lost_rows`), in words;
-#: and the number of such records.
+#: and the number of such records. Each scope has three; a record beyond the room takes that of another scope, whose
+#: cooldown is lost then.
 LANE_COPY = 128
-LANES = 32768
+LANES = 65536
 _LANE = STATE + 2 * LANE_COPY
 #: The same for a quota with parts for apps (`buckets`): the quota's own numbers, and three for each app.
 QUOTA_NUMBERS = 4
