@@ -56,11 +56,13 @@ def app_gone(call: CallState, now: float) -> Actions:
 
 def cut(call: CallState, flow: SequentialFlow, now: float) -> Actions:
     """End the call, because the process ends. Break off the answer that is being delivered; if there is none, deliver
-    the answer that is held or, if there is none either, the proxy's own. `flow`: the call's flow.
+    the answer that is held or, if there is none either, the proxy's own. Nothing more is sent, to any upstream. `flow`:
+    the call's flow.
     """
     state = call.state
     if type(state) is Delivering:
         return (Cancel(state.attempt), *break_delivery(call, state, Outcome.COMMITTED, now, SHUT_DOWN))
+    call.committed = True  # no other upstream takes it, even if a hedge or a gate found no place before
     if type(state) is Flying:
         return flow.break_off(call, Outcome.OVERLOADED, SHUT_DOWN, now)
     return () if type(state) is Done else flow.withdraw(call, Outcome.OVERLOADED, now, SHUT_DOWN)

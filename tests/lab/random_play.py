@@ -470,13 +470,13 @@ def _spent(player: Player, quota: Any) -> float:
             del records[max(records)]  # a probe that was to be sent again: what it had paid came back
         prices = {number: each.price for number, each in records.items() if each.decision != "probed"}
         is_last = call is player.calls[-1]
-        charge = state.next_attempt.app_paid or 0.0
-        spent = sum(prices.values()) + charge
+        charge = state.next_attempt.app_paid
+        spent = sum(prices.values()) + (charge or 0.0)
         if is_last and player.outcome is Outcome.SUCCESS:
-            if prices:
+            if prices and prices[max(prices)]:
                 spent -= prices[max(prices)]
-            else:
-                spent -= charge or spec.success_refund
+            else:  # what an app's own retry paid comes back, which is nothing where its app may spend nothing
+                spent -= spec.success_refund if charge is None else charge
         total += spent
     return total
 

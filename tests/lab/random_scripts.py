@@ -93,7 +93,7 @@ class Script:
 
 MINE, OTHERS = "Bearer mine", "Bearer other"
 #: What a script is about, by its seed; and what its upstreams do beside answering well.
-THEMES = ("any", "ahead", "outage", "limit", "gates", "cooldown", "gates", "apart")
+THEMES = ("any", "ahead", "outage", "limit", "gates", "cooldown", "payments", "apart")
 BAD = {
     "any": (
         *(
@@ -132,6 +132,8 @@ def drawn(seed: int) -> Script:
     chance, theme = random.Random(seed), THEMES[seed % len(THEMES)]
     if theme == "apart":
         return _apart(seed, chance)
+    if theme == "payments":
+        return _paying(drawn(seed - THEMES.index(theme)), seed, chance)
     config = _config(chance)
     _set(config, theme, chance)
     after = config
@@ -190,6 +192,35 @@ def _set(config: dict[str, Any], theme: str, chance: random.Random) -> None:
             }
         elif theme == "limit":
             upstream["concurrency"] = "auto"
+
+
+def _paying(script: Script, seed: int, chance: random.Random) -> Script:
+    """Return the script with a quota that all calls pay from, and with more hedges, fallbacks, key files, own retries
+    of apps, and ends that come early. It has no reload, so that what was paid can be counted.
+    """
+    config = script.config
+    quota = {"kind": "quota", "capacity": 100_000, "initial": 50_000, "retry_cost": 5, "timeout_cost": 10}
+    config.setdefault("buckets", {})["own"] = quota
+    for upstream in config["upstreams"].values():
+        upstream["bucket"] = "own"
+        if chance.random() < 0.4:
+            hedging = {"kind": "hedging", "max_attempts": chance.choice([2, 3, 5])}
+            upstream["strategy"] = {**hedging, "hedging_delay": chance.choice(["0s", "50ms", "500ms"])}
+        if "credentials" in upstream and chance.random() < 0.5:
+            upstream["credentials"]["values"] = [{"file": key_file()}]
+    if chance.random() < 0.6:
+        config["upstreams"]["a"]["fallback"] = ["b"]
+    calls = []
+    for call in script.calls:
+        if chance.random() < 0.3:
+            call = replace(call, gone=chance.choice([0.0, 0.05, 0.1, 0.3, 1.0, 4.0]))
+        if chance.random() < 0.1:
+            call = replace(call, cut=chance.choice([0.0, 0.05, 0.3, 1.0, 3.0]))
+        if chance.random() < 0.15:
+            call = replace(call, headers=(*call.headers, ("x-stainless-retry-count", "1")))
+        calls.append(call)
+    events = tuple(each for each in script.events if each.kind != "reload")
+    return replace(script, seed=seed, after=config, calls=tuple(calls), events=events)
 
 
 def _apart(seed: int, chance: random.Random) -> Script:

@@ -17,7 +17,7 @@ from proxy.retry.waiting_room import WaitingRoom
 from proxy.wire.http1.compiled import CORE
 
 #: The scripts of one test.
-EACH = 9
+EACH = 8
 
 
 @pytest.mark.parametrize("seed", range(12))

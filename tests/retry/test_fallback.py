@@ -258,6 +258,19 @@ class TestWhereACallGoesOn:
             << Deliver(1, Outcome.OVERLOADED)
         )
 
+    def test_the_end_of_the_process_is_no_reason_after_a_hedge_found_no_place(self) -> None:
+        at_once = replace(HEDGED, hedging_delay=0.0)
+        policy = replace(LIST, strategy=at_once, concurrency=Concurrency(1, queue=0, wait=1.0))
+        assert (
+            book(policy)
+            >> start()
+            << Launch(1)
+            >> cut(0.05)
+            << Cancel(1)
+            << Answer(503, ANY, ANY, Outcome.OVERLOADED, ANY, ANY)
+            << Finish(Outcome.OVERLOADED)
+        )
+
     def test_the_app_leaves_while_it_waits_elsewhere(self) -> None:
         play = book(BRIEF)
         assert (
