@@ -91,7 +91,7 @@ def _open_closed_streams() -> None:
             opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
             os.set_inheritable(opened, True)  # workers and commands begin with it
             if getattr(sys, name) is None:
-                setattr(sys, name, open(opened, "w" if number else "r", closefd=False))  # noqa: SIM115
+                setattr(sys, name, open(opened, "w" if number else "r", errors="replace", closefd=False))  # noqa: SIM115
 
 
 def _silence() -> None:

@@ -147,6 +147,8 @@ def dialects(names: Iterable[str], marks: Iterable[Mark], path: KeyPath, problem
             hint = f" (did you mean the file {name}.yaml?)" if beside else meant(name, built_in_names())
             problems.add(mark, (*path, number), f"there is no dialect called {written(name)}{hint}")
             continue
+        if own:
+            problems.refer(str(file.absolute()))
         text = read_text(str(file), problems, named_at=mark if own else None, path=dotted((*path, number)))
         pack, trouble = _pack(str(file), text) if text is not None else (None, ())
         problems.take(trouble)

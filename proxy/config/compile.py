@@ -490,9 +490,9 @@ class Upstreams:
             from proxy.config import service_config  # imported late: few files name one
 
             mark = tree.values_at["service_config"]
-            found = service_config.read(value, mark, (*path, "service_config"), self._problems)
             if isinstance(value, str):
                 self._problems.refer(relative_to(mark, value))
+            found = service_config.read(value, mark, (*path, "service_config"), self._problems)
             known = self._services[id(value)] = value, found
         return known[1] or [None]
 

@@ -24,7 +24,7 @@ from proxy.config.schema import EXTENSION, FILE, INCLUDED, VERSION
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, Seq, Text, adopt, is_file, parse, read_text
+from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
 
 #: The files that are tried, in this order, if no file is named (contract, section 2).
 DEFAULT_FILES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
@@ -35,7 +35,7 @@ class LoadResult:
     """The result of loading. `settings` is None if any problem is an error; warnings and notes do not refuse settings.
     `files`: the files that were read, or could not be read; `patterns`: the globs of included files; both absolute. A
     watcher watches both. `blank`: those of the configuration files that have no text at all; `stamps`: the stamps that
-    the regular ones had before they were read.
+    regular files had before they were read.
     """
 
     settings: Settings | None
@@ -66,15 +66,6 @@ def load(
         read = _checked(tree, "the defaults", FILE, environ, problems) if tree else (Map(), {})
         return _finished(read, None, environ, problems, under=under)
     return _finished(_read(path, FILE, environ, problems, edit), path, environ, problems, edit, under)
-
-
-def stamp_of(file: str) -> Stamp:
-    """The stamp of a file, by which a change is seen without reading it."""
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return -1, 0, 0, 0  # a file that can't be examined does not count as empty
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def trees(path: str) -> list[Map]:
@@ -175,8 +166,7 @@ def _read(
     added to `problems`; None if the file cannot be read at all. `edit`, if given, changes the parsed file before its
     references are replaced.
     """
-    if is_file(file):
-        problems.stamps[file] = stamp_of(file)
+    problems.keep_stamp(file)
     text = read_text(file, problems)
     if text is None:
         return None

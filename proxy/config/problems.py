@@ -76,6 +76,15 @@ class Problem:
         return printable(": ".join(part for part in (where, self.path, kind + self.message) if part))
 
 
+def stamp_of(file: str) -> Stamp:
+    """The stamp of a file, by which a change is seen without reading it."""
+    try:
+        found = pathlib.Path(file).stat()
+    except OSError:
+        return -1, 0, 0, 0  # a file that can't be examined does not count as empty
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
 class Problems:
     """The collected problems of one load. A problem that many upstreams inherit is reported once, where it was
     written.
@@ -92,13 +101,21 @@ class Problems:
         self.referred: list[str] = []
         #: The configuration files without any text, as they were named.
         self.blank: list[str] = []
-        #: The stamps that regular configuration files had before they were read, by their names.
+        #: The stamps that regular files, referred ones too, had before they were read, by their names.
         self.stamps: dict[str, Stamp] = {}
 
     def refer(self, file: str) -> None:
-        """Add a file to `referred`, the files besides the configuration whose content the settings use."""
+        """Add a file to `referred`, the files besides the configuration whose content the settings use. It is called
+        before the file is read.
+        """
         if file not in self.referred:
             self.referred.append(file)
+            self.keep_stamp(file)
+
+    def keep_stamp(self, file: str) -> None:
+        """Keep the stamp of a regular file that is about to be read. That of a pipe changes when it is read."""
+        if os.path.isfile(file):  # noqa: PTH113  a Path's raises if the name is too long
+            self.stamps.setdefault(file, stamp_of(file))
 
     def hide(self, secret: str, reference: str, mark: Mark) -> None:
         """Put this reference in the place of a secret, in capitals or not, in all problems that are added from now on.

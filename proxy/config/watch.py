@@ -23,8 +23,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from proxy.config.file_events import FileEvents
-from proxy.config.load import Edit, LoadResult, load, stamp_of
-from proxy.config.problems import Problem, Stamp
+from proxy.config.load import Edit, LoadResult, load
+from proxy.config.problems import Problem, Stamp, stamp_of
 from proxy.config.provenance import uncollected
 from proxy.config.yaml_tree import pieces
 

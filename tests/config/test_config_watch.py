@@ -226,6 +226,49 @@ async def test_a_change_between_the_load_and_the_watch_is_seen(tmp_path: Path) -
     assert [upstream.name for upstream in result.settings.router.upstreams] == ["a"]
 
 
+#: A dialect pack of one's own, without codes.
+PACK = "name: acme\nsource: [https://acme.example/errors]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "upstream"),
+    [
+        ("key", "one", "two", "headers: {request: {set: {x-key: '${file:key}'}}}"),
+        (
+            "acme.yaml",
+            PACK,
+            f"{PACK}codes: {{status: 400, json: [code], throttling: [SLOW]}}\n",
+            "dialects: [acme.yaml]",
+        ),
+        (
+            "grpc.json",
+            '{"methodConfig": []}',
+            '{"methodConfig": [], "retryThrottling": null}',
+            "service_config: grpc.json",
+        ),
+    ],
+    ids=["value", "dialect pack", "service config"],
+)
+async def test_so_is_a_change_of_a_file_that_the_configuration_refers_to(
+    name: str, before: str, after: str, upstream: str, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "redrive.yaml", tmp_path / name
+    file.write_text(f"upstreams:\n  a:\n    url: http://a.example\n    {upstream}\n")
+    other.write_text(before)
+    loaded, heard = load(str(file), {}), Heard()
+    assert loaded.settings is not None, loaded.errors
+    unchanged = Watcher(str(file), {}, loaded, heard)
+    await unchanged.look()
+    assert heard.silent
+    other.write_text(after)
+    await Watcher(str(file), {}, loaded, heard).look()
+    assert not heard.silent
+    result, _ = await heard.until(lambda _: True)
+    assert result.settings is not None, result.errors
+    await unchanged.look()
+    assert not heard.silent
+
+
 async def test_an_included_file_that_was_emptied_takes_no_upstream_away(tmp_path: Path) -> None:
     """A copy that finds the disk full leaves a file without text."""
     file, included = tmp_path / "redrive.yaml", tmp_path / "a.yaml"

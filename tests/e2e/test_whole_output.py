@@ -89,6 +89,10 @@ def test_verbs_without_a_standard_stream_do_without(
     answer = ended("2>&-", "explain", "--json", "GET", "http://a.example/")
     assert answer.returncode == 0
     assert json.loads(answer.stdout)["refused"] is None
+    (tmp_path / "ü.yaml").write_text("")  # the name goes to standard error, which can't say it in every locale
+    command = with_closed("2>&-", "explain", "-c", "ü.yaml", "GET", "http://a.example/")
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert subprocess.run(command, env=environment() | locale, cwd=tmp_path, capture_output=True, check=False).stdout
 
 
 def test_a_folder_that_is_gone_is_named_as_the_reason(tmp_path: Path) -> None:
