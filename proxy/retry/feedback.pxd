@@ -21,7 +21,7 @@ cdef dict _ANSWERED
 cpdef report_start(hints, NextAttempt next_attempt, double now)
 cpdef report_failure(CallState call, NextAttempt next_attempt, Failure failure, Flight flight, bint on, double now)
 @cython.locals(bucket=Bucket)
-cpdef report_success(NextAttempt next_attempt, bint is_first, double now)
+cpdef report_success(NextAttempt next_attempt, double now)
 @cython.locals(scope=ScopeState)
 cpdef learn(NextAttempt next_attempt, bint throttled, double now)
 cpdef report_to_endpoint(NextAttempt next_attempt, Flight flight, Failure failure, double now)

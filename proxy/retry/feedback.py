@@ -92,17 +92,17 @@ def _is_named(call: CallState) -> bool:
     return not call.policy.classify.service_unnamed
 
 
-def report_success(next_attempt: NextAttempt, is_first: bool, now: float) -> None:
-    """Report that the call has succeeded. `next_attempt`: has the bucket and the gates. `is_first`: the first attempt
-    at this upstream succeeded.
+def report_success(next_attempt: NextAttempt, now: float) -> None:
+    """Report that the call has succeeded, to the bucket that it paid from and to the adaptive limiter. `next_attempt`:
+    has both.
     """
     if next_attempt.scope.pacing is not None:
         learn(next_attempt, False, now)
     bucket = next_attempt.bucket
-    if bucket is not None and next_attempt.app_paid is not None and is_first:
+    if bucket is not None and next_attempt.app_paid is not None and next_attempt.paid is None:
         bucket.app_succeeded(next_attempt.app_paid, now)
     elif bucket is not None:
-        bucket.succeeded(None if is_first else next_attempt.paid, now)
+        bucket.succeeded(next_attempt.paid, now)
 
 
 def report_limits(next_attempt: NextAttempt, flight: Flight, reply: Reply, now: float) -> None:

@@ -639,7 +639,7 @@ class Call:
             plan = call.plan
             if plan.plugin is not None:
                 plan.plugin.succeeded()
-        report_success(next_attempt, call.attempts == call.earlier + 1, now)
+        report_success(next_attempt, now)
         gone = call.fallbacks is not None and call.fallbacks.has_gone
         looked = flight.body_wait is not None and flight.body_wait.looks
         if call.history or looked or gone or next_attempt.keys is not None or next_attempt.was_held:

@@ -40,7 +40,7 @@ class NextAttempt:
     `payment`: what was taken for the attempt, None for nothing. `admission`: the call as gates know it, None until one
     was asked. `picker`: picks the call's endpoints, if the core chooses them. `keys`: picks the call's credentials, if
     the policy has some. `alarm`: the function that moves the call's only alarm. `paid`: the tokens that the latest
-    retry paid, None if it paid nothing. `app_paid`: the tokens that were charged for the call as a whole, because it is
+    retry paid, None if none has paid. `app_paid`: the tokens that were charged for the call as a whole, because it is
     itself a retry that the app makes. `estimate`: what an attempt costs at rate buckets that count a language model's
     tokens. `held_before`: the seconds for which earlier upstreams held the call, before it fell back to this one;
     `hold` bounds all holds of a call together.
@@ -344,7 +344,9 @@ class NextAttempt:
         payment, admission, keys = self.payment, self.admission, self.keys
         if payment is not None:
             payment.leave_room()
-            self.paid, self.payment = payment.price, None
+            if payment.price is not None:  # an attempt in place of one that does not count pays nothing
+                self.paid = payment.price
+            self.payment = None
         flight = Flight.__new__(Flight)
         flight.begin(attempt, now, payment)
         if admission is not None:
@@ -454,7 +456,8 @@ class NextAttempt:
         payment = self.payment = self._new_payment()
         if flight.payment is not None:
             payment.take_over(flight.payment)
-            self.paid = None  # until the next attempt is sent with it
+            if payment.price is not None:
+                self.paid = None  # until the next attempt is sent with it
         admission = self.gates()
         self.scope.governor.stays(admission, self.caller(), now)
         admission.cooled = admission.caller.was_probe = True

@@ -473,8 +473,9 @@ def _spent(player: Player, quota: Any) -> float:
         charge = state.next_attempt.app_paid
         spent = sum(prices.values()) + (charge or 0.0)
         if is_last and player.outcome is Outcome.SUCCESS:
-            if prices and prices[max(prices)]:
-                spent -= prices[max(prices)]
+            paid = [prices[number] for number in sorted(prices) if prices[number]]
+            if paid:
+                spent -= paid[-1]
             else:  # what an app's own retry paid comes back, which is nothing where its app may spend nothing
                 spent -= spec.success_refund if charge is None else charge
         total += spent
