@@ -28,7 +28,7 @@ Make = Callable[..., Sidecar]
 MANY = 9000
 #: Words of a holder's report to a script, by script: one that holds calls, and one that begins its cooldown anew.
 HOLDS: dict[str, list[object]] = {
-    "weather": [1, 0, 0, 0, 5, 1, 0, 0, 3, 1, 0, 1e9, 0, 1.5],
+    "weather": [1, 0, 0, 0, 5, 1, 0, 0, 3, 1, 0, 1e9, 0, 1.5, 1e9],
     "places": ["", 60.0, 0, 1, 1, 10.0, 1],
     "budget": [1, 0, 0, 0, 0.0, "", "", "", 10.0, 20.0, 10.0],
     "members": [0],
