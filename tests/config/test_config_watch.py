@@ -284,6 +284,38 @@ async def test_an_included_file_that_was_emptied_takes_no_upstream_away(tmp_path
     assert (await watcher.reload("asked")).settings is not None
 
 
+async def test_a_file_that_never_had_text_is_no_emptied_one(tmp_path: Path) -> None:
+    file, included = tmp_path / "redrive.yaml", tmp_path / "a.yaml"
+    file.write_text("")
+    assert (await Watcher(str(file), {}, load(str(file), {}), Heard()).reload("asked")).settings is not None
+    file.write_text("include: ['[a-b].yaml']\n")
+    included.write_text("")
+    watcher = Watcher(str(file), {}, load(str(file), {}), Heard())
+    assert (await watcher.reload("asked")).settings is not None
+    (tmp_path / "b.yaml").write_text("")  # as an editor makes it, before it writes
+    assert (await watcher.reload("asked")).settings is not None
+
+
+async def test_a_file_that_is_empty_between_two_renames_is_not_read_while_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, new = tmp_path / "redrive.yaml", tmp_path / "new.yaml"
+    file.write_text("drain: 1s\n")
+    heard = Heard()
+    watcher = Watcher(file.name, {}, load(file.name, {}), heard)
+    new.write_text("")
+    new.rename(file)
+    await watcher.look()
+    new.write_text("drain: 2s\n")
+    new.rename(file)
+    await watcher.look()
+    assert drains(2)((await heard.until(lambda _: True))[0])
+    assert heard.silent
+    file.write_text("")
+    assert (await watcher.reload("asked")).settings is None
+
+
 async def test_a_pipe_can_be_read_once_and_its_configuration_stays(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"upstreams: {a: {url: 'http://a.example'}}\n")
