@@ -101,7 +101,7 @@ def _silence() -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal ends the process."""
-    from proxy.process import end_early
+    from proxy.early_signals import end_early
 
     end_early()
     from proxy.stale_build import warning

@@ -28,6 +28,7 @@ from proxy.config.load import Edit, LoadResult
 from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
+from proxy.early_signals import came_early, leave
 from proxy.freed_memory import settle_in
 from proxy.hidden_values import later, shown
 from proxy.observe.access_log import is_for_people
@@ -44,9 +45,7 @@ from proxy.process import (
     EndOfProcess,
     Given,
     WorkerFailedError,
-    came_early,
     failure_notifier,
-    leave,
     within,
 )
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident, too_little_memory

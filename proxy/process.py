@@ -7,19 +7,17 @@ Theory. A thread in a system call can't be ended: a look-up whose name servers a
 gone. The interpreter joins the threads of its executors when it ends (`concurrent.futures`), asyncio waits for its
 default executor before that, and libuv waits for the look-ups under way when the loop is closed and when the library is
 released. So a process that has closed everything would stay as long as any of them, through any number of signals. It
-leaves by `_exit` instead, which ends threads where they are. As process 1 of a container it would not even receive a
-SIGTERM that comes before there is a handler: the kernel gives that process no default action (pid_namespaces(7)).
+leaves by `_exit` instead (`proxy.early_signals`), which ends threads where they are. As process 1 of a container it
+would not even receive a SIGTERM that comes before there is a handler: the kernel gives that process no default action
+(pid_namespaces(7)).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 Failed = Callable[[str, BaseException], None]
@@ -30,35 +28,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 class WorkerFailedError(Exception):
     """Raised if a worker ended before any worker was ready; the text is one line for people."""
-
-
-#: The signals for a process that serves which came before it did. They would end it by the kernel's default action.
-_came_early: list[int] = []
-
-
-def end_early() -> None:
-    """Let SIGTERM and SIGINT end the process at once until the event loop handles these signals: before that, nothing
-    is served. SIGHUP and SIGUSR2 are kept for `came_early`.
-    """
-    for number in SIGNALS:
-        signal.signal(number, lambda _number, _frame: leave(0))
-    for number in (signal.SIGHUP, signal.SIGUSR2):
-        signal.signal(number, lambda number, _frame: _came_early.append(number))
-
-
-def came_early(number: int) -> bool:
-    """Whether a signal came before the event loop handled it."""
-    return number in _came_early
-
-
-def leave(status: int) -> NoReturn:
-    """End the process with this exit status, after everything was closed and written, without waiting for any
-    thread.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full, or absent from the start
-            stream.flush()
-    os._exit(status)
 
 
 async def within(

@@ -20,13 +20,14 @@ from aiohttp import web
 from proxy import __version__
 from proxy.config.provenance import release_parts
 from proxy.config.settings import unpack
+from proxy.early_signals import leave
 from proxy.freed_memory import settle_in
 from proxy.observe.aggregate import Report
 from proxy.observe.metrics import Metrics, Wires
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
 from proxy.observe.telemetry import log_sender
-from proxy.process import Background, leave
+from proxy.process import Background
 from proxy.runtime import OUT, DataPath, WorkerShare, data_path
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.mutex import beat_while_waiting

@@ -50,7 +50,7 @@ def preload() -> None:
     """
     from proxy import cli  # noqa: F401
     from proxy.config.load import load
-    from proxy.process import end_early  # noqa: F401
+    from proxy.early_signals import end_early  # noqa: F401
     from proxy.server.late_client import import_aiohttp
 
     load(None, {})
