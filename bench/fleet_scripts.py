@@ -155,10 +155,11 @@ def states(count: int, rng: random.Random) -> dict[str, State]:
             1e9,
             0,
             holds,
+            0.1,
         ]
 
     def out(process: Process) -> list[object]:
-        return [0, 0, float(process.sequence == 1), 0, 5.0, 1.0, 0.0, 0, 5, 5, 1.0, 0.5, 0, holds]
+        return [0, 0, float(process.sequence == 1), 0, 5.0, 1.0, 0.0, 0, 5, 5, 1.0, 0.5, 0, holds, 60.0]
 
     def needs_places(most: int) -> Callable[[Process], list[object]]:
         return lambda process: [process.places, 5, process.places, 0, most, 0]
