@@ -51,8 +51,9 @@ from proxy.retry.states import Done, Next
 from proxy.runtime import policies_of
 
 EPS = 1e-6
-#: The most events of one instant, for each call of a script; and of a script in all.
-AT_ONCE, IN_ALL = 60, 3000
+#: The most events of one instant, for each call of a script and one more (in 900 scripts 2.7 at the most); and of a
+#: script in all, likewise.
+AT_ONCE, IN_ALL = 8, 3000
 #: The gates of the governor, which hold a call for at most `hold`.
 GOVERNOR = ("cooldown", "ahead", "limit", "outage")
 #: The seconds beyond a delay for which a call with a key that is served may be held, by a slow start.
