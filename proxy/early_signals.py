@@ -12,6 +12,8 @@ import signal
 import sys
 from typing import NoReturn
 
+#: The signals that end a process.
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: The signals for a process that serves which came before it did. They would end it by the kernel's default action.
 _came_early: list[int] = []
 
@@ -20,7 +22,7 @@ def end_early() -> None:
     """Let SIGTERM and SIGINT end the process at once until the event loop handles these signals: before that, nothing
     is served. SIGHUP and SIGUSR2 are kept for `came_early`.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, lambda _number, _frame: leave(0))
     for number in (signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, lambda number, _frame: _came_early.append(number))

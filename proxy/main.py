@@ -28,7 +28,7 @@ from proxy.config.load import Edit, LoadResult
 from proxy.config.provenance import release_parts
 from proxy.config.settings import Address, Settings
 from proxy.config.watch import Watcher
-from proxy.early_signals import came_early, leave
+from proxy.early_signals import SIGNALS, came_early, leave
 from proxy.freed_memory import settle_in
 from proxy.hidden_values import later, shown
 from proxy.observe.access_log import is_for_people
@@ -39,15 +39,7 @@ from proxy.observe.notices import LogTrouble, Notices
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink, Turn
 from proxy.observe.telemetry import interval, log_sender, metric_sender
-from proxy.process import (
-    SIGNALS,
-    Background,
-    EndOfProcess,
-    Given,
-    WorkerFailedError,
-    failure_notifier,
-    within,
-)
+from proxy.process import Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, within
 from proxy.resources import enough_for, fitted, limit, memory, processes, resident, too_little_memory
 from proxy.retry.routing import Upstream
 from proxy.runtime import OUT, DataPath, data_path, draw_via

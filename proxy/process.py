@@ -15,15 +15,11 @@ would not even receive a SIGTERM that comes before there is a handler: the kerne
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 Given = TypeVar("Given")
 Failed = Callable[[str, BaseException], None]
-
-#: The signals that end a process.
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerFailedError(Exception):

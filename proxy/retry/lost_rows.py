@@ -106,7 +106,7 @@ class LostRows:
         had = rows.pop((endpoint, names.lost), None) is not None
         self.answered_at = now
         if now - self._latest > FORGOTTEN_AFTER:
-            for key in [key for key in rows if is_path(key)]:
+            for key in [key for key in rows if _is_path(key)]:
                 del rows[key]
         else:
             rows.pop((endpoint, names.timed), None)
@@ -125,7 +125,7 @@ class LostRows:
         return -_NEVER
 
 
-def is_path(key: object) -> bool:
+def _is_path(key: object) -> bool:
     """Whether this key of `LostRows.rows` is that of a path."""
     return isinstance(key, tuple) and isinstance(key[1], str)
 

@@ -20,7 +20,7 @@ from proxy.retry.instants import EPSILON
 from proxy.retry.payment import Payment, pay_for
 from proxy.retry.policy import Policy
 from proxy.retry.rates import Rates
-from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_TOKEN, about, circuit_open, held_too_long
+from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long, wanted_too_late
 from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State
@@ -267,7 +267,7 @@ class NextAttempt:
         left = 0.0 if picker is None or only is None else picker.left(only, now)
         if left > 0:  # the others hold the call for longer than its own pushback does here, or are not able to take it
             if left > self.policy.pushback.max_delay:
-                return now, Outcome.PUSHBACK_TOO_LONG, _wanted_too_late(left)
+                return now, Outcome.PUSHBACK_TOO_LONG, wanted_too_late(left)
             return self._hold(payment, "cooldown", now + left, now, deadline)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
@@ -495,10 +495,3 @@ class NextAttempt:
         if rate is None:
             return 0.0
         return rate.seconds_left(now, self.estimate) if isinstance(rate, Rates) else rate.seconds_left(now)
-
-
-def _wanted_too_late(left: float) -> str:
-    """The reason, for people, why a call does not wait for the only endpoint that is left. `left`: the seconds for
-    which that endpoint does not want this call, by its own answer to it.
-    """
-    return f"the endpoint that is left asked this call to wait for {about(left)} more, more than pushback.max_delay"

@@ -113,6 +113,13 @@ def past_deadline(left: float | None) -> str:
     return f"after the deadline, which is in {about(max(left or 0.0, 0.0))}"
 
 
+def wanted_too_late(left: float) -> str:
+    """The reason why a call does not wait for the only endpoint that is left. `left`: the seconds for which that
+    endpoint does not want this call, by its own answer to it.
+    """
+    return f"the endpoint that is left asked this call to wait for {about(left)} more, more than pushback.max_delay"
+
+
 # -- the proxy's own answers ------------------------------------------------------------------------------------------
 
 _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {
