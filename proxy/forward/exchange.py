@@ -231,11 +231,13 @@ class Exchange(CallDriver):
         return True
 
     def informed(self, attempt: Attempt, head: ResponseHead) -> None:
-        """Forward an interim answer while no final answer has come; an interim answer does not commit the call."""
+        """Forward an interim answer while no final answer has come; an interim answer does not commit the call. Before
+        the rest of an answer that broke it is dropped: the app has begun to read that answer's body.
+        """
         self.moved = monotonic()
         if self.journey is not None and self.journey.since and head.get(b"set-cookie") is not None:
             return  # the cookie is of an upstream that the app did not address
-        if attempt.state is FLYING and not self.over:
+        if attempt.state is FLYING and not self.over and not self.delivery.status:
             resent = attempt.number > 1 or (self.decided and self.call.resent)
             self.delivery.inform(attempt, head, self.plan, self.journey, resent=resent)
 

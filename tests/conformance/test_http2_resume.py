@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from http2_kit import INTERNAL_ERROR, Place, rst
+from http2_kit import INTERNAL_ERROR, Place, headers, rst
 from http2_talk import Talk, Talks, listening
 
 RESUMED = """
@@ -59,3 +59,15 @@ def test_another_entity_ends_it(app: Talk, place: Place, tag: str) -> None:
     peer.respond(peer.asked().id, 206, rest_of(30, tag), WHOLE[30:])
     assert app.cut(sid) is not None
     assert app.on(sid).body == WHOLE[:30]
+
+
+def test_an_interim_answer_before_the_rest_is_dropped(app: Talk, place: Place) -> None:
+    sid = app.ask(place)
+    peer = listening(place)
+    peer.respond(peer.asked().id, 200, HEAD, WHOLE[:30], end=False)
+    peer.send(rst(1, INTERNAL_ERROR))
+    again = peer.asked()
+    peer.send(headers(again.id, [(":status", "103"), ("link", "</style.css>")], end=False))
+    peer.respond(again.id, 206, rest_of(30), WHOLE[30:])
+    answer = app.over(sid)
+    assert (answer.status, answer.body, len(answer.heads)) == (200, WHOLE, 1)

@@ -314,3 +314,17 @@ async def test_over_tls_too(tmp_path: Path) -> None:
         reply = await got(front)
         assert isinstance(reply, Answer)
         assert reply.body == SMALL
+
+
+async def test_an_interim_answer_before_the_rest_is_dropped() -> None:
+    """The app has begun to read the body by then, and would take it for a part of that."""
+
+    def hinted(_: Turn, first: int, last: int) -> bytes:
+        said = f"Content-Range: bytes {first}-{last}/{len(SMALL)}"
+        hint = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n"
+        return hint + answer(206, SMALL[first : last + 1], ETAG, said)
+
+    async with served(Files(SMALL, [20], rest=hinted)) as (_, front):
+        reply = await got(front)
+        assert isinstance(reply, Answer)
+        assert (reply.status, reply.body) == (200, SMALL)
