@@ -18,7 +18,7 @@ from proxy.forward.call_timeouts import CallTimeouts
 from proxy.forward.fallback import body_of
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import NOT_THE_REST
-from proxy.forward.token_prices import awaits_body, begin
+from proxy.forward.token_prices import awaits_body, awaits_until, begin
 from proxy.forward.upload import Upload
 from proxy.forward.whole_look import DECIDE, LOOKED, look_at
 from proxy.retry.actions import Actions, Answer
@@ -104,9 +104,10 @@ class Exchange(CallDriver):
         actions: Actions = ()
         if upload is not None and awaits_body(self.plan, upload):
             upload.settle({})
+            self.due = awaits_until(self.plan, now)
         else:
             actions = begin(call, self.plan, self.plan.scope, body_of(self.upload, self.journey), upload, now)
-        self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
+            self.due = NEVER if call.so_far.deadline is None else call.so_far.deadline
         if not done and idle is not None:
             self.due = min(self.due, now + idle)
         if self.due <= self.context.watch.next_tick:
@@ -309,14 +310,18 @@ class Exchange(CallDriver):
         whose price depends on the body begins here, as soon as the body is whole, or no more of it is kept.
         """
         if self.decided and type(self.call.so_far.state) is New and not awaits_body(self.plan, upload):
-            now = monotonic()
-            self.notify(now, begin, (self.plan, self.plan.scope, body_of(upload, self.journey), upload, now))
-            if not self.over and self.call.so_far.deadline is not None:
-                self.due_by(self.call.so_far.deadline)
+            self._begin_awaited(upload, monotonic())
         for attempt in list(self.flights.values()):
             attempt.pump()
             self._note_sent(attempt)
         self._settle(upload)
+
+    def _begin_awaited(self, upload: Upload, now: float) -> None:
+        """Begin a call that has waited for its request's body, which its price depends on."""
+        facts = (self.plan, self.plan.scope, body_of(upload, self.journey), upload, now, self.started)
+        self.notify(now, begin, facts)
+        if not self.over and self.call.so_far.deadline is not None:
+            self.due_by(self.call.so_far.deadline)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -376,6 +381,9 @@ class Exchange(CallDriver):
         """
         try:
             call = self.decider()
+            awaited = awaits_until(self.plan, self.started) if type(call.so_far.state) is New else NEVER
+            if self.upload is not None and now >= awaited:
+                self._begin_awaited(self.upload, now)
             if call.so_far.deadline is not None and now >= call.so_far.deadline:
                 self._wake(now)
             for attempt in list(self.flights.values()):
@@ -391,7 +399,7 @@ class Exchange(CallDriver):
                 elif not broken[0].stop_keeping():  # silence is no failure of a kept answer
                     self.failed(*broken)
                 self.moved = now  # what is begun in its place has its own time
-            return NEVER if self.over else _timeouts_of(self).next_due(now)
+            return NEVER if self.over else min(awaited, _timeouts_of(self).next_due(now))
         except Exception as error:
             self.break_down(error, now)
             return NEVER

@@ -17,6 +17,7 @@ from proxy.retry.actions import Actions
 from proxy.retry.facts import Outcome, Reply
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
+from proxy.retry.request_hints import read_timeout
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.stream_errors import StreamWatch
 from proxy.retry.token_estimate import estimate
@@ -49,16 +50,29 @@ def expect_price(
     call.expects(estimate(rules, body, size, scope.token_sizes, now))
 
 
+def awaits_until(plan: Plan, started: float) -> float:
+    """The deadline of a call that began at `started` and waits for its request's body; infinite if it has none."""
+    limits = (plan.policy.timeouts.total, read_timeout(plan.request.fields))
+    return started + min([each for each in limits if each is not None], default=float("inf"))
+
+
 def begin(
-    call: Call, plan: Plan, scope: ScopeState | None, replay: Replay | None, upload: Upload | None, now: float
+    call: Call,
+    plan: Plan,
+    scope: ScopeState | None,
+    replay: Replay | None,
+    upload: Upload | None,
+    now: float,
+    since: float = 0.0,
 ) -> Actions:
     """Begin the call; return its actions. If the call's policy counts the tokens of a language model, the estimate for
     an attempt is noted in the call first (`expect_price`). `scope`: the state that the call shares with others;
     `replay`: the request's body as kept; `upload`: the same body as it comes; each is None if there is none.
+    `since`: the time at which the request's head came, if the call has waited for the body.
     """
     if plan.policy.tokens is not None:
         expect_price(call, plan, scope, replay, upload, now)
-    return call.start(now)
+    return call.start(now, since)
 
 
 def read_usage(policy: Policy, reply: Reply, watch: StreamWatch | None) -> StreamWatch | UsageReader | None:

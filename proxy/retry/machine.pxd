@@ -27,7 +27,7 @@ cdef class Call:
     cdef public TransparentRetry _transparent
 
     @cython.locals(call=CallState, next_attempt=NextAttempt, scope=ScopeState)
-    cpdef tuple start(self, double now)
+    cpdef tuple start(self, double now, double since=*)
     @cython.locals(call=CallState, flight=Flight, next_attempt=NextAttempt, planned=Next, policy=PolicyBase, state=Flying)
     cpdef tuple flown(self, double since, str endpoint, str protocol, Traffic traffic, choice=*, bint answered=*)
     @cython.locals(flight=Flight, flying=Flying)

@@ -177,15 +177,17 @@ class Call:
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    def start(self, now: float) -> Actions:
-        """Begin the call, whose request's head is complete."""
-        call = self.so_far
+    def start(self, now: float, since: float = 0.0) -> Actions:
+        """Begin the call, whose request's head is complete. `since`: the time at which the head came, if that was
+        earlier: a call whose price depends on its body waits for the body, and its deadline counts from the head.
+        """
+        call, since = self.so_far, since or now
         policy, next_attempt = call.policy, call.next_attempt
         total, scope = policy.timeouts.total, next_attempt.scope
-        if total is not None and (call.deadline is None or now + total < call.deadline):
-            call.deadline = now + total
+        if total is not None and (call.deadline is None or since + total < call.deadline):
+            call.deadline = since + total
         if not call.request.plain or policy.idempotency_key.header != "Idempotency-Key":
-            refusal = self._read_hints(now)
+            refusal = self._read_hints(since)
             if refusal:
                 return refusal
         next_attempt.governs = policy.mode != "off" and not call.hints.disabled
@@ -194,6 +196,8 @@ class Call:
             report_start(call.hints, next_attempt, now)
         if scope.keys is not None:
             next_attempt.carry(CallKeys(scope.keys, now))
+        if since < now and call.deadline is not None and now >= call.deadline - EPSILON:
+            return self._flow.end(call, Outcome.DEADLINE, now, TOO_LATE)
         return self._flow.begin(call, now)
 
     def go_on(self, before: Call, now: float) -> Actions:

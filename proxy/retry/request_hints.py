@@ -47,18 +47,19 @@ def read_request_hints(request: Request, policy: Policy, seen: SeenKeys, now: fl
     """
     fields = request.fields
     disabled = any(value.lower() == "true" for value in fields.get_all("x-retry-disable"))
-    timeout = read_grpc_timeout(first(fields, "grpc-timeout"))
-    unreadable = False
-    for value in fields.get_all("x-retry-timeout"):
-        seconds = read_duration(value)
-        if seconds is None:
-            unreadable = True
-        elif timeout is None or seconds < timeout:
-            timeout = seconds
+    timeout, unreadable = read_timeout(fields), not has_readable_timeout(fields)
     retries_itself = _retries_itself(request, policy, seen, now)
     if timeout is None and not (disabled or unreadable or retries_itself):
         return NO_HINTS  # calls that wait share it
     return RequestHints(disabled, timeout, unreadable, retries_itself)
+
+
+def read_timeout(fields: Fields) -> float | None:
+    """The shortest timeout, in seconds, that these fields name and that can be read; None if they name none."""
+    named = [read_duration(value) for value in fields.get_all("x-retry-timeout")]
+    return min(
+        [each for each in (read_grpc_timeout(first(fields, "grpc-timeout")), *named) if each is not None], default=None
+    )
 
 
 def has_readable_timeout(fields: Fields) -> bool:

@@ -17,7 +17,7 @@ from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
 from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
 from proxy.retry.dialect import Classify
-from proxy.retry.facts import Class
+from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import Concurrency, Fallback, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
@@ -208,3 +208,19 @@ async def test_an_app_that_waits_for_100_continue_is_not_kept_waiting() -> None:
         await upstream.until(1)
         app.send(b"body")
         assert (await app.read("POST")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "lines"),
+    [(Timeouts(total=0.05), ()), (Timeouts(), ("X-Retry-Timeout: 50ms",)), (Timeouts(), ("X-Retry-Timeout: 0.05",))],
+)
+async def test_a_body_that_does_not_come_is_awaited_until_the_deadline(
+    timeouts: Timeouts, lines: tuple[str, ...]
+) -> None:
+    async with paying(answer(200, says(1, 1), DATE), timeouts=timeouts) as (upstream, front, app):
+        app.send(request("POST", "/llm/x", *lines, "Content-Length: 4", host=app.authority) + b"bo")
+        reply = await app.read("POST")
+        assert (reply.status, reply.one("x-attempt-count")) == (504, "0")
+        (call,) = await front.observed.until(1)
+        assert (call["outcome"], upstream.requests) == (Outcome.DEADLINE, [])
+        assert level(front) == 1000
