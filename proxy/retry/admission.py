@@ -134,11 +134,6 @@ class Admission:
         return self._late is not None
 
     @property
-    def was_cooled(self) -> bool:
-        """Whether the governor has held the call. A hold that still lasts does not count."""
-        return self._cooled_before > 0
-
-    @property
     def held_in_all(self) -> float:
         """The seconds for which governors have held the call, at this upstream and at those that the call tried before
         it. A hold that still lasts is not counted.

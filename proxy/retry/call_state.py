@@ -101,12 +101,6 @@ class CallState:
         return admission.held_by if admission is not None else ""
 
     @property
-    def was_cooled(self) -> bool:
-        """Whether a cooldown, a limit or an outage has held the call. A hold that still lasts does not count."""
-        admission = self.next_attempt.admission
-        return admission is not None and admission.was_cooled
-
-    @property
     def kept_off(self) -> tuple[float, float]:
         """Two delays in seconds, for the fields of the answer: what was left of the cooldown that ended the call, and
         the delay that the last failed answer asked for. Each is 0 for none.

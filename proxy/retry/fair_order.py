@@ -190,7 +190,6 @@ def take_place(
     order: FairOrder | None,
     queue: MutableMapping[W, V],
     *,
-    priced: bool = False,
     keep_first: bool = False,
     now: float = 0.0,
     wait_of: Callable[[int], float] | None = None,
@@ -198,9 +197,8 @@ def take_place(
     """Move the call that has just come, the last of `queue`, to its place in the queue, by priority and weight. Returns
     `order`, the order of this queue, which is made here if it is None and needed.
 
-    `priced`: the values of `queue` are the prices of its calls. `keep_first`: the first call stays first. `wait_of`:
-    given the number of calls before a call, returns the seconds that the call waits. Calls that were overtaken, and
-    would now wait for longer than they may, are woken to ask again.
+    `keep_first`: the first call stays first. `wait_of`: given the number of calls before a call, returns the seconds
+    that the call waits. Calls that were overtaken, and would now wait for longer than they may, are woken to ask again.
     """
     newcomer = next(reversed(list(queue)))
     calls = list(queue.items())
@@ -214,7 +212,7 @@ def take_place(
     if len(calls) == 1 or app_of(calls[-2][0]) == newest:  # its app's calls are the last, and go by arrival
         return order
     first = calls[:1] if keep_first else []
-    known = [(waiter, app_of(waiter) or NamedApp(), value if priced else 1.0) for waiter, value in calls[len(first) :]]
+    known = [(waiter, app_of(waiter) or NamedApp(), 1.0) for waiter, _ in calls[len(first) :]]
     arranged: list[Any] = [*(waiter for waiter, _ in first), *order.arranged(known)]
     values = dict(calls)
     queue.clear()
@@ -228,11 +226,11 @@ def take_place(
     return order
 
 
-def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter], price: float = 1.0) -> None:
+def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter]) -> None:
     """Note in `order`, if there is one, that this call, the first of `queue`, leaves the queue now. The next call of
-    its app then has its turn later. `price`: what the call costs at the gate.
+    its app then has its turn later.
     """
     app = app_of(waiter)
     if order is not None and app is not None:
         ranks = {each.rank for other in queue if other is not waiter and (each := app_of(other)) is not None}
-        order.went(app, price, others=bool(ranks - {app.rank}))
+        order.went(app, 1.0, others=bool(ranks - {app.rank}))

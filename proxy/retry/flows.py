@@ -25,7 +25,7 @@ from proxy.retry.feedback import learn
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import RENEWED
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policy import Policy, Strategy
+from proxy.retry.policy import Strategy
 from proxy.retry.reasons import NO_LONGER_SAFE, about, past_deadline
 from proxy.retry.refusals import why_not
 from proxy.retry.request_hints import NO_HINTS
@@ -96,11 +96,6 @@ def first_no(call: CallState, failure: Failure, disabled: bool, safe: bool) -> O
         return Outcome.NOT_RETRYABLE
     made = call.attempts - call.earlier - call.spared
     return None if made < call.policy.strategy.max_attempts else _ATTEMPTS_EXHAUSTED
-
-
-def too_long(delay: float | None, policy: Policy) -> bool:
-    """Whether the delay (seconds) that an upstream named is above the policy's `max_delay`."""
-    return delay is not None and delay > policy.pushback.max_delay
 
 
 def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, float | None]:
@@ -175,7 +170,7 @@ class Sequential(WaitSeries):
         if at_once:  # without backoff, but it counts for n: retry n waits d(n)
             asked = 0.0
             self.n += 1
-        elif too_long(named, policy):
+        elif policy.pushback.forbids(named):
             return Outcome.PUSHBACK_TOO_LONG
         if asked is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
             asked = call.hedging_delay(now)
@@ -439,7 +434,7 @@ class SequentialFlow:
         planned with, and an answer to this call named a delay for that one; or end the call, if it can't wait so long.
         """
         due, again = now + left, f"the key that is left may be used again in {about(left)}"
-        if too_long(left, call.policy):
+        if call.policy.pushback.forbids(left):
             return self.withdraw(call, Outcome.PUSHBACK_TOO_LONG, now, f"{again}, more than pushback.max_delay")
         if due > planned.until + EPSILON:
             return self.withdraw(call, Outcome.NOT_RETRYABLE, now, NO_LONGER_SAFE)

@@ -16,7 +16,7 @@ from proxy.retry.actions import Actions, Ask, Deliver, Launch, WakeAt
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.facts import Class, Failure, Outcome, Verdict
-from proxy.retry.flows import SequentialFlow, explain_no, first_no, note_no, too_long
+from proxy.retry.flows import SequentialFlow, explain_no, first_no, note_no
 from proxy.retry.gates import GATES
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.payment import PATIENCE, Payment
@@ -75,7 +75,7 @@ class Hedged:
         if no is None and bucket is not None:
             price = bucket.offer(failure.verdict.cls, now)
             no = _BUCKET_EMPTY if price is None else None
-        if no is None and too_long(delay, call.policy):
+        if no is None and call.policy.pushback.forbids(delay):
             no = Outcome.PUSHBACK_TOO_LONG
         if no is None and call.deadline is not None and self.due > call.deadline + EPSILON:
             no = Outcome.DEADLINE

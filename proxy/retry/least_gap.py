@@ -32,6 +32,18 @@ _CLOSE, _BELOW = 1.5, 0.98
 _KNOWN = 120.0
 
 
+#: The part that a refusal takes from a pace that is known to be served, or from a lower one.
+_LESS = 0.05
+
+
+def settled(pace: float, refused: float) -> float:
+    """The pace to send at, in attempts a second, after a refusal: `pace`, which the upstream is known to take; or, if
+    an attempt was refused at no more than that, a little less than the refused pace, since requests take different
+    times to arrive. `refused`: the pace of the sendings so far, 0 if they were not spaced.
+    """
+    return refused * (1.0 - _LESS) if 0.0 < refused <= pace else pace
+
+
 class LeastGap:
     """The times between the attempts of one lane (the queue of a group of callers), in seconds. `pace`: the pace to
     send at, in attempts a second, if this client is alone; 0 if the limit is not known closely.

@@ -142,10 +142,6 @@ class NextAttempt:
         caller.cools = self.cools
         return caller
 
-    def names(self) -> RouteNames:
-        """The names of the call's route, as the governor needs them."""
-        return names_of(self.policy.route, self.request)
-
     def plain_names(self) -> RouteNames | None:
         """The names of the call's route, in the simple case in which the governor needs nothing else of the call while
         all is well: no gate was asked, there is one endpoint, and limits and outages may hold the call. None in any
@@ -266,7 +262,7 @@ class NextAttempt:
         only = self.prefer(state, now)
         left = 0.0 if picker is None or only is None else picker.left(only, now)
         if left > 0:  # the others hold the call for longer than its own pushback does here, or are not able to take it
-            if left > self.policy.pushback.max_delay:
+            if self.policy.pushback.forbids(left):
                 return now, Outcome.PUSHBACK_TOO_LONG, wanted_too_late(left)
             return self._hold(payment, "cooldown", now + left, now, deadline)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)

@@ -124,6 +124,10 @@ class PushbackPolicy(PushbackPolicyBase):
     of: PushbackOf = "upstream"
     ahead: bool = False
 
+    def forbids(self, delay: float | None) -> bool:
+        """Whether a delay (seconds) that an upstream named is above `max_delay`; never if it named none."""
+        return delay is not None and delay > self.max_delay
+
 
 @dataclass(frozen=True, slots=True)
 class AutoLimit:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from proxy.retry.chances import tail
 from proxy.retry.fading_share import FadingShare
+from proxy.retry.least_gap import settled
 
 #: The attempts that are counted at each of the two paces; the slower one, as a part of the other; and the pace at
 #: first, as a part of the calls that come.
@@ -31,9 +32,8 @@ _KNOWN_FROM, _AS_MANY = 36, 0.6
 _OWN, _OTHERS = 0.1, 0.4
 #: The part by which each attempt that is sent while calls wait raises the pace.
 _RISE_OWN, _RISE_OTHERS = 0.01, 0.02
-#: The same where it is known which pace the upstream takes; and the part that a refusal takes from such a pace, or from
-#: a lower one.
-_RISE_SETTLED, _LESS_SETTLED = 0.002, 0.05
+#: The same where it is known which pace the upstream takes.
+_RISE_SETTLED = 0.002
 #: Seconds after which it is measured again.
 _AGAIN = 30.0
 #: The pace that is always allowed, beside `_LEAST` attempts a second: so many times what is served.
@@ -94,8 +94,7 @@ class RefusalPace:
         """
         self._is_settled = rate > 0.0
         if self._is_settled:
-            rate = rate if rate < self.rate else self.rate * (1.0 - _LESS_SETTLED)
-            self._is_slow, self.rate = False, max(_LEAST, rate)
+            self._is_slow, self.rate = False, max(_LEAST, settled(rate, self.rate))
 
     def refused(self) -> None:
         """Note that an attempt was refused."""

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import math
 
+from proxy.retry.least_gap import settled
+
 _NEVER = float("inf")
 
 #: The part that a refusal takes from the pace after enough attempts were served; and the part of the pace that is left
@@ -33,8 +35,6 @@ _CUT, CUT_HARD = 0.1, 0.7
 HARDLY, _PROOF = 5, 10
 #: The refusals in a row, each after hardly any served attempt, that disprove the pace that was proven.
 _DISPROVED = 4
-#: The part that a refusal takes from a pace that is known to be served, or from a lower one.
-_LESS = 0.05
 #: Two refused paces are the same if they differ by at most this part. Each time that the same pace is refused, it is
 #: surer that this is the upstream's limit, up to this: less is taken from it, and it stays for longer.
 _SAME, _SUREST = 0.15, 4.0
@@ -144,8 +144,7 @@ class Spacing:
         """Set the pace to `pace` (sendings a second), which the times between this client's own attempts show that the
         upstream takes (`proxy.retry.least_gap`), because an attempt was refused.
         """
-        if 0.0 < self.rate <= pace:  # it was refused at that pace: requests take different times to arrive
-            pace = self.rate * (1.0 - _LESS)
+        pace = settled(pace, self.rate)
         is_same = abs(pace - self._top) <= _SAME * pace
         self._sure = min(_SUREST, 2.0 * self._sure) if is_same else 1.0
         self._cut_at, self._steady_until, self._early = now, now + _STEADY_FOR, 0

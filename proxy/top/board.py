@@ -142,13 +142,12 @@ class Row:
 
 class Board:
     """The state that the admin port has reported so far. `ready` is the port's readiness, `window` the seconds that the
-    figures cover, `loads` the number of configurations that the process has taken.
+    figures cover.
     """
 
     def __init__(self) -> None:
         self.ready: dict[str, Any] = {}
         self.window = 0.0
-        self.loads = -1
         self._states: dict[str, dict[str, Any]] = {}
         self._upstreams: dict[str, dict[str, Any]] = {}
         self._buckets: dict[str, dict[str, Any]] = {}
@@ -191,7 +190,7 @@ class Board:
             self._upstreams, self._buckets, self._states = {}, {}, message["states"]
         self._upstreams.update((each["name"], each) for each in message["upstreams"])
         self._buckets.update((each["bucket"], each) for each in message["buckets"])
-        self.ready, self.window, self.loads = message["ready"], message["window"], message["loads"]
+        self.ready, self.window = message["ready"], message["window"]
 
     def __len__(self) -> int:
         return len(self._upstreams)

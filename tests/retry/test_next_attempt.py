@@ -13,6 +13,7 @@ from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, Outcome
 from proxy.retry.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy, Timeouts
 from proxy.retry.registry import Registry
+from proxy.retry.route_names import names_of
 from proxy.retry.states import Next
 from proxy.retry.token_bucket import TokenGate
 from proxy.retry.usual_times import KNOWN
@@ -95,7 +96,7 @@ def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_
     assert first >> start() << Launch(1)
     assert second >> start() << WakeAt(1.0), "how long answers take is not known"
     assert second >> app_gone(0.0) << Finish(Outcome.CLIENT_GONE)
-    usual, route = first.scope.governor.usual, third.call.so_far.next_attempt.names().timed
+    usual, route = first.scope.governor.usual, names_of(policy.route, third.request).timed
     for _ in range(KNOWN):
         usual.learn("GET another", 0.5, 0.0)
     assert third >> start() << WakeAt(1.0), "how long answers of other routes take decides nothing"

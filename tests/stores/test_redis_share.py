@@ -90,30 +90,30 @@ class TestMembers:
     ) -> None:
         first = sidecars(redis_server)
         await first.trip()
-        assert first.store.holders(first.now) == 1
+        assert first.store.members.count(first.now) == 1
         fleet = [first, *(sidecars(redis_server, on_outage="share") for _ in range(3))]
         second = fleet[1]
         await second.trip()
-        assert second.store.holders(second.now) == 2
+        assert second.store.members.count(second.now) == 2
         assert second.store.share_now(second.now) == NONE  # the first would not divide by two yet
         await told(fleet)
         shares = [each.store.share_now(each.now) for each in fleet]
-        assert [each.store.holders(each.now) for each in fleet] == [4] * 4
+        assert [each.store.members.count(each.now) for each in fleet] == [4] * 4
         assert {*shares[1:], Share(4, 0)} == {Share(4, rank) for rank in range(4)}
         assert shares[0] == WHOLE  # on_outage: local
         await fleet.pop().close()
         await told(fleet)
         first.now += 10.1  # for ten seconds the higher number counts
         await told(fleet)
-        assert first.store.holders(first.now) == 3
+        assert first.store.members.count(first.now) == 3
 
     async def test_a_silent_process_is_not_counted(self, redis_server: RedisServer, sidecars: Make) -> None:
         one, other = (sidecars(redis_server, dead=1.0) for _ in range(2))
         async with asyncio.timeout(60):
-            while one.store.holders(one.now) != 2:
+            while one.store.members.count(one.now) != 2:
                 await other.trip(later=0.6)
                 await one.trip(later=0.6)
-            while one.store.holders(one.now) != 1:
+            while one.store.members.count(one.now) != 1:
                 await one.trip(later=4.0)
 
     async def test_lost_data_makes_no_share_larger(self, own_redis: RedisServer, sidecars: Make) -> None:
@@ -129,7 +129,7 @@ class TestMembers:
         watching.bucket(QUOTA)
         await watching.store.look()
         await told([one])
-        assert one.store.holders(one.now) == 1
+        assert one.store.members.count(one.now) == 1
 
 
 @needs_redis

@@ -49,7 +49,6 @@ class Figures:
     outcomes: dict[str, int]
     series: tuple[tuple[int, int, int], ...]
     hedges: int = 0
-    cooled_until: float = 0.0
     longest_pushback: int = 0
     scripts: int = 0
     refused: int = 0
@@ -100,7 +99,6 @@ def figures(scenario: Scenario, played: Played) -> Figures:
         outcomes={outcome.value: count for outcome, count in sorted(played.outcomes.items())},
         series=series,
         hedges=played.hedges,
-        cooled_until=played.cooled_until,
         longest_pushback=played.longest_pushback,
         scripts=played.scripts,
         refused=played.refused,

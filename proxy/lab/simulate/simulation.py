@@ -59,10 +59,10 @@ class PlayedApp:
 class Played:
     """The results of the calls in one column of the simulation's table, that is, under one of the ways to retry that
     are compared. Calls are counted by the second in which they began, `requests` by the second in which they reached
-    the upstream. `hedges` are attempts that were sent while another attempt of their call was in flight. `cooled_until`
-    is the last time at which a cooldown held a call, `longest_pushback` the longest delay that the upstream named; both
-    in seconds. `refused`: requests that a limit of the upstream's refused; `by_app`: the results of each app of the
-    scenario; `scripts`: the number of scripts that Redis ran.
+    the upstream. `hedges` are attempts that were sent while another attempt of their call was in flight.
+    `longest_pushback` is the longest delay that the upstream named, in seconds. `refused`: requests that a limit of the
+    upstream's refused; `by_app`: the results of each app of the scenario; `scripts`: the number of scripts that Redis
+    ran.
     """
 
     name: str
@@ -73,7 +73,6 @@ class Played:
     seconds: array[float] = field(default_factory=lambda: array("d"))
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     hedges: int = 0
-    cooled_until: float = 0.0
     longest_pushback: int = 0
     scripts: int = 0
     refused: int = 0
@@ -326,8 +325,6 @@ class _Run:
         played.attempts += driver.call.so_far.attempts
         played.outcomes[driver.outcome] += 1
         played.seconds.append(self.clock.now - began)
-        if driver.call.so_far.was_cooled:
-            played.cooled_until = max(played.cooled_until, self.clock.now)
         if driver.outcome is Outcome.SUCCESS:
             played.succeeded[int(began)] += 1
             if played.by_app:

@@ -136,10 +136,6 @@ class Batches:
         """
         return self._absence.withholds(self.share_now(now))
 
-    def holders(self, now: float) -> int:
-        """The number of processes that share this Redis and reported within the last ten seconds, this one included."""
-        return 1 if self.members is None else self.members.count(now)
-
     @property
     def crowd(self) -> int:
         """The number of processes of the fleet, as of the last report."""
