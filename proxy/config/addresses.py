@@ -15,13 +15,13 @@ from urllib.parse import quote, urlsplit
 
 from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, MOST_WORKERS, Address, Network
-from proxy.config.units import checked, is_off, or_off, scalar, text, word, written
+from proxy.config.units import checked, is_digits, is_off, or_off, scalar, text, word, written
 from proxy.retry.routing import Endpoint, HostPattern
 from proxy.wire.field_names import NOT_EDITED, REQUEST_CUT
 
 _REDIS_URL = re.compile(
-    r"(redis|valkey)s?://[^/?#]+(/\d*)?(\?.*)?|unix:///[^?]+(\?.*)?"
-    r"|(redis|valkey)s?\+sentinel://[^/?#]+/[^/?#]+(/\d*)?(\?.*)?|(redis|valkey)s?\+cluster://[^/?#]+/?(\?.*)?"
+    r"(redis|valkey)s?://[^/?#]+(/[0-9]*)?(\?.*)?|unix:///[^?]+(\?.*)?"
+    r"|(redis|valkey)s?\+sentinel://[^/?#]+/[^/?#]+(/[0-9]*)?(\?.*)?|(redis|valkey)s?\+cluster://[^/?#]+/?(\?.*)?"
 )
 #: A token (RFC 9110, section 5.6.2).
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -136,8 +136,8 @@ def address(value: Any) -> Address:
     if found.startswith("unix:"):
         return Address(unix=_socket(found))
     host, colon, port = found.rpartition(":")
-    if not colon or not port.isdigit():
-        hint = f" (did you mean 127.0.0.1:{found}?)" if found.isdigit() else ""
+    if not colon or not is_digits(port):
+        hint = f" (did you mean 127.0.0.1:{found}?)" if is_digits(found) else ""
         raise ValueError(f"{written(value)} is not an address; write it as HOST:PORT or unix:/path{hint}")
     if int(port) > 65535:
         raise ValueError(f"{written(value)} has a port above 65535; a port is a number from 0 to 65535")
@@ -174,7 +174,7 @@ def admin_name(value: Any) -> str:
     if "*" in found:
         raise ValueError(f"{written(value)} is a pattern, but names are compared whole: list each name")
     name, _, port = found.rpartition(":") if not found.endswith("]") and ":" in found else (found, "", "")
-    if not _is_host(name) or (port and not port.isdigit()):
+    if not _is_host(name) or (port and not is_digits(port)):
         raise ValueError(f"{written(value)} is not a name such as redrive.internal")
     return found
 
@@ -184,7 +184,7 @@ def workers(value: Any) -> int | None:
     found = scalar(value, "a whole number or auto")
     if found == "auto":
         return None
-    if not re.fullmatch(r"[1-9]\d{0,3}", found) or int(found) > MOST_WORKERS:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", found) or int(found) > MOST_WORKERS:
         raise ValueError(f"{written(value)} must be a whole number from 1 to {MOST_WORKERS}, or auto")
     return int(found)
 
@@ -226,7 +226,7 @@ def redis_url(value: Any) -> str:
     if not found.startswith("unix:"):
         for authority in re.split("[/?]", found.partition("://")[2])[0].rpartition("@")[2].split(","):
             port = authority.rpartition("]")[2].partition(":")[2] or "1"
-            if not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
+            if not is_digits(port) or not 0 < int(port) <= 65535:
                 raise ValueError(f"{_masked(value)} has no valid port; {_PORT}")
     return found
 
@@ -240,7 +240,7 @@ def endpoint(value: Any) -> Endpoint:
         parts = urlsplit(found)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        if "port" in str(error).lower():
+        if "port" in str(error).lower() or "digits" in str(error):  # the latter: for int()
             raise ValueError(f"{_masked(value)} has no valid port; {_PORT}") from None
         raise ValueError(f"{_masked(value)} is not a url: {error}") from None
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
@@ -276,7 +276,7 @@ def host_pattern(value: Any) -> HostPattern:
     host, colon, port = found.rpartition(":")
     if not colon or host.count("[") != host.count("]"):
         host, port = found, ""
-    elif not port.isdigit() or not 0 < int(port) <= 65535:
+    elif not is_digits(port) or not 0 < int(port) <= 65535:
         raise ValueError(f"{written(value)} has no valid port; {_PORT}, and a host without one matches any port")
     if ":" in host and not host.startswith("["):
         raise ValueError(f"{written(value)} is not a host; an IPv6 address goes in brackets")
@@ -393,5 +393,5 @@ def _masked(value: Any) -> str:
 
 def _with_scheme(rest: str) -> str:
     """Complete a url without a scheme: with http if it begins with this machine, which few serve TLS on, else https."""
-    here = re.match(r"(localhost|127\.[\d.]+|\[::1\])([:/]|$)", rest, re.IGNORECASE)
+    here = re.match(r"(localhost|127\.[0-9.]+|\[::1\])([:/]|$)", rest, re.IGNORECASE)
     return f"{'http' if here else 'https'}://{rest}"

@@ -206,7 +206,9 @@ def _is_readable(tree: Map, problems: Problems) -> bool:
     if not isinstance(version, Text) or not re.fullmatch("[1-9][0-9]*", version) or version == VERSION:
         return True
     message = f"is the format of a later redrive, and this is redrive {__version__}, which reads version {VERSION}"
-    problems.add(tree.values_at["version"], "version", f"{version} {message}: upgrade it, or write version {VERSION}")
+    problems.add(
+        tree.values_at["version"], "version", f"{version.raw} {message}: upgrade it, or write version {VERSION}"
+    )
     return False
 
 

@@ -170,7 +170,7 @@ class Policies:
             endpoints=self._shared(owner.shares if breaker is not None or len(owner.shares) > 1 else ()),
             balance=typed["balance"],
             fallback=self._shared(tuple(map(_fallback, typed["fallback"]))),
-            concurrency=self._shared(self._concurrency(tree, typed["concurrency"], owner)),
+            concurrency=self._shared(self._concurrency(typed["concurrency"], owner)),
             limit=None if alone else self._shared(_auto_limit(typed["concurrency"])),
             outage="fail" if alone else typed["outage"],
             credentials=owner.credentials,
@@ -344,19 +344,12 @@ class Policies:
                 pair = self._file(cert, "cert", path), self._file(cert, "key", path)
         return Target(endpoints, verify, pair, typed.get("via_proxy"), typed["protocol"], self._problems.hidden)
 
-    def _concurrency(self, tree: Map, typed: str | dict[str, Any], owner: PolicyOwner) -> Concurrency | None:
+    def _concurrency(self, typed: str | dict[str, Any], owner: PolicyOwner) -> Concurrency | None:
         """The concurrency limit (on attempts under way) of a policy; None if there is none. A route that sets any key
         of the limit has one of its own, besides its upstream's. `typed`: the typed value of `concurrency`, which is the
         word `off` or the limit's keys.
         """
-        if isinstance(typed, str):
-            return None
-        if "max" not in typed:
-            if "max" not in tree["concurrency"].keys_at:  # a wrong value was reported already
-                message = "is missing: the attempts that may be under way at a time, as in {max: 8}"
-                self._problems.add(tree.values_at["concurrency"], (*owner.path, "concurrency", "max"), message)
-            return None
-        if typed["max"] == "auto":
+        if isinstance(typed, str) or typed.get("max", "auto") == "auto":
             return None
         group = f"concurrency of {owner.route}" if "concurrency" in owner.own else "concurrency"
         return Concurrency(**typed, group=group)
@@ -453,11 +446,11 @@ def _answers(typed: str | dict[str, Any]) -> WholeAnswers | None:
 
 
 def _auto_limit(typed: str | dict[str, Any]) -> AutoLimit | None:
-    """Make the bounds on the limit that redrive finds by itself under `concurrency: auto`; None if the policy sets a
-    fixed limit, or no limit.
+    """Make the bounds on the limit that redrive finds by itself under `concurrency: auto`, or under a mapping without
+    another `max`; None if the policy sets a fixed limit, or no limit.
     """
     if typed == "auto":
         return AutoLimit()
-    if isinstance(typed, str) or typed.get("max") != "auto":
+    if isinstance(typed, str) or typed.get("max", "auto") != "auto":
         return None
     return AutoLimit(**{name: value for name, value in typed.items() if name != "max"})

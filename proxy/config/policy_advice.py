@@ -16,7 +16,7 @@ from proxy.config.yaml_tree import Map, mark_at
 from proxy.retry.backoff import delay
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.dialect import Rule
-from proxy.retry.facts import IDEMPOTENT_METHODS
+from proxy.retry.facts import IDEMPOTENT_METHODS, Class, FaultKind
 from proxy.retry.policy import Policy
 
 #: The number of attempts that do little harm even without waits between them.
@@ -68,6 +68,7 @@ class PolicyAdvice:
             self._hold,
             self._tokens,
             self._lists,
+            self._processed,
             self._rules,
             self._keys,
             self._secrets,
@@ -299,6 +300,29 @@ class PolicyAdvice:
         if statuses and (least := min(statuses)) < 400:
             message = f"{least} is not a failure, and would be retried: remove what is below 400 from the list"
             yield ("classify", statuses[least].value), message
+
+    def _processed(self, policy: Policy) -> _Said:
+        """Warn of a fault that leaves open what the upstream did, and that is classed as throttling. This class says
+        that nothing was done, so a POST would be repeated after it (contract, section 4).
+        """
+        classify = policy.classify
+        if classify.unsafe_methods not in ("unprocessed", "provider") or policy.strategy.max_attempts < 2:
+            return
+        found: list[tuple[KeyPath, FaultKind]]
+        found = [(("classify", "throttling"), kind) for kind, as_ in classify.faults.items() if as_ is Class.THROTTLING]
+        found += [
+            (("classify", "rules", number), kind)
+            for number, rule in enumerate(classify.rules)
+            if rule.as_ is Class.THROTTLING
+            for kind in sorted(rule.faults or ())
+        ]
+        unknown = [each for each in found if each[1] in (FaultKind.ATTEMPT_TIMEOUT, FaultKind.RESET)]
+        methods = methods_of(self._settings, policy) if unknown else None
+        if methods is not None and methods <= IDEMPOTENT_METHODS:
+            return
+        for key, kind in unknown:
+            message = f"{kind} says that the request was not carried out, and a POST is repeated after it"
+            yield key, f"as throttling, {message}: list it under timeout or transient"
 
     def _rules(self, policy: Policy) -> _Said:
         """Warn of a rule that never applies, because an earlier one takes every answer or fault that it matches."""

@@ -69,7 +69,7 @@ class Word:
         try:
             return self.reader(tree)
         except ValueError as error:
-            report(at, path, _stray_blank(tree, self.reader) or str(error))
+            report(at, path, _stray_blank(tree, self.reader) or _told(str(error), tree))
             return BAD
 
     def schema(self, named: Definitions) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class ListOf:
         if not isinstance(tree, Seq):
             items = "" if tree in _NOTHING and not self.empty else tree
             hint = f" (did you mean [{items}]?)" if isinstance(tree, str) else ""
-            report(at, path, f"must be a list, not {written(tree)}{hint}")
+            report(at, path, _told(f"must be a list, not {written(tree)}{hint}", tree))
             return BAD
         if self.empty and not tree:
             report(at, path, self.empty)
@@ -312,7 +312,7 @@ class Section:
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
-            report(at, path, f"must be a mapping, not {written(tree)}{self._meant_by(tree)}")
+            report(at, path, _told(f"must be a mapping, not {written(tree)}{self._meant_by(tree)}", tree))
             return BAD
         found: dict[str, Any] = {}
         lookup = self.others or ("redrive schema lists all keys" if len(self.keys) > 12 else "")  # fewer are listed
@@ -424,6 +424,21 @@ class Either:
     def schema(self, named: Definitions) -> dict[str, Any]:
         forms = (self.word, self.list, self.mapping)
         return {"anyOf": [form.schema(named) for form in forms if form is not None]}
+
+
+# -- values that a reference brought -----------------------------------------------------------------------------------
+
+#: The parts of a message that repeat what the value is made of.
+_PARTS_OF_IT = re.compile(r"has the unit '[^']*'| \(did you mean .*\?\)", re.DOTALL)
+
+
+def _told(message: str, value: Any) -> str:
+    """The message about a wrong value as it is reported: that about a value which came from the environment or a file
+    names the reference alone, and no part of what came.
+    """
+    if getattr(value, "raw", value) == value:
+        return message
+    return _PARTS_OF_IT.sub(lambda found: "has an unknown unit" if found[0].startswith("has") else "", message)
 
 
 # -- stray blanks, which are hard to see -------------------------------------------------------------------------------

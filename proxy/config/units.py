@@ -21,13 +21,13 @@ Value = TypeVar("Value")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_NUMBER = r"(\d+(?:\.\d+)?)"
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _DURATION = re.compile(_NUMBER + r"([A-Za-zµ]*)")
 _SIZE = re.compile(_NUMBER + r"([A-Za-z]*)")
 _RATE = re.compile(_NUMBER + r"/([A-Za-z]*)")
 _NOTHING = re.compile(r"0+(\.0+)?(/(s|m|h))?")
 _PERCENT = re.compile(_NUMBER + r"\s?%?")
-_FLOAT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _ITEMS = re.compile(r"\*(\[[^\[\]=]+=[^\[\]=]+\])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -35,6 +35,8 @@ _TRUE = frozenset({"true", "yes", "on"})
 _FALSE = frozenset({"false", "no", "off"})
 #: The longest duration, in seconds: 1,000 years. A longer one is a typing mistake.
 _LONGEST = 1000 * 365 * 24 * 3600.0
+#: The size in bytes from which nothing could count it.
+_LARGEST = 2.0**63
 
 
 def written(value: Any) -> str:
@@ -49,6 +51,13 @@ def written(value: Any) -> str:
         return "a list"
     raw = getattr(value, "raw", str(value))
     return repr(raw if len(raw) <= 60 else raw[:57] + "...")
+
+
+def is_digits(text: str) -> bool:
+    """Whether a text is a number of the digits 0 to 9 alone, and no longer than any key takes: other scripts' digits,
+    and `²`, are no numbers here.
+    """
+    return len(text) <= 18 and text.isascii() and text.isdigit()
 
 
 def scalar(value: Any, wanted: str) -> str:
@@ -190,9 +199,9 @@ duration_or_off = or_off(checked(duration, _above_zero, "must be longer than 0 (
 clamp = or_off(duration)
 
 
-_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
+_PERCENTILE = re.compile(r"p([0-9]+(?:\.[0-9]+)?)")
 #: Wrong spellings of p95: P95, p95ms, 95%, p 95, 95th, 95p.
-_NEAR_PERCENTILE = re.compile(r"[pP]\s?(\d+(?:\.\d+)?)\s?(?:ms|s|%|th)?|(\d+(?:\.\d+)?)\s?(?:%|th|p)")
+_NEAR_PERCENTILE = re.compile(r"[pP]\s?([0-9]+(?:\.[0-9]+)?)\s?(?:ms|s|%|th)?|([0-9]+(?:\.[0-9]+)?)\s?(?:%|th|p)")
 
 
 def delay_or_percentile(value: Any) -> float | Percentile:
@@ -227,7 +236,10 @@ def size(value: Any) -> int:
         what = f"has the unit {unit!r}" if unit else "has no unit"
         near = _near_size(number, unit)
         raise ValueError(f"{written(value)} {what}; sizes take B, KiB, MiB or GiB (did you mean {near}?)")
-    return int(float(number) * _BYTES[unit])
+    octets = float(number) * _BYTES[unit]
+    if octets >= _LARGEST:
+        raise ValueError(f"{written(value)} is too large")
+    return int(octets)
 
 
 def _near_size(number: str, unit: str) -> str:
@@ -256,7 +268,9 @@ def rate(value: Any) -> float:
         hint = f" (did you mean {found}/s?)" if is_rate else ""
         raise ValueError(f"{written(value)} is not a rate; write it as 100/s, 30/m or 5/h{hint}")
     each = float(match[1]) / per
-    if not 0 < each < math.inf:
+    if each == math.inf:
+        raise ValueError(f"{written(value)} is too large")
+    if not each:
         raise ValueError("must be above 0, as in 100/s")
     return each
 
@@ -284,7 +298,7 @@ ratio = checked(share, _above_zero, "must be above 0%")
 def number(value: Any) -> float:
     """A finite number of zero or more."""
     found = scalar(value, "a number")
-    if not _FLOAT.fullmatch(found) or re.match(r"[-+]?0\d", found):
+    if not _FLOAT.fullmatch(found) or re.match(r"[-+]?0[0-9]", found):
         raise ValueError(f"{written(value)} is not a number")
     read = float(found)
     if not math.isfinite(read):
@@ -302,7 +316,7 @@ def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
 
     def read(value: Any) -> int:
         found = scalar(value, "a whole number")
-        if not re.fullmatch(r"-?(0|[1-9]\d{0,17})", found):
+        if not re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", found):
             raise ValueError(f"{written(value)} is not a whole number")
         if not least <= int(found) <= most:
             raise ValueError(f"must be {least} or more" if int(found) < least else f"must be at most {most}")
@@ -342,7 +356,7 @@ def concurrency_word(value: Any) -> str:
     if is_off(found):
         return "off"
     if found != "auto":
-        hint = f" (did you mean {{max: {found}}}?)" if found.isascii() and found.isdigit() else ""
+        hint = f" (did you mean {{max: {found}}}?)" if is_digits(found) else ""
         raise ValueError(f"{written(value)} must be auto, off, or a mapping with max{hint}")
     return "auto"
 
@@ -352,7 +366,7 @@ def most_attempts(value: Any) -> int | str:
     found = scalar(value, "a number or auto")
     if found == "auto":
         return "auto"
-    if not (found.isascii() and found.isdigit() and int(found) >= 1):
+    if not (is_digits(found) and int(found) >= 1):
         raise ValueError(f"{written(value)} must be a whole number of at least 1, or auto")
     return int(found)
 
@@ -368,11 +382,11 @@ _GRPC_STATUSES = frozenset(GRPC_STATUS_NUMBERS)
 def failure(value: Any) -> Failures:
     """The failures that one word of a list names: an HTTP status, 5xx, 520-527, a gRPC status, a fault kind."""
     found = scalar(value, "an HTTP status, a range such as 5xx or 520-527, a gRPC status or a fault kind")
-    if re.fullmatch(r"[1-5]\d\d", found):
+    if re.fullmatch(r"[1-5][0-9][0-9]", found):
         return frozenset({int(found)})
     if re.fullmatch(r"[1-5][xX][xX]", found):
         return frozenset(range(int(found[0]) * 100, int(found[0]) * 100 + 100))
-    if match := re.fullmatch(r"([1-5]\d\d)\s?-\s?([1-5]\d\d)", found):
+    if match := re.fullmatch(r"([1-5][0-9][0-9])\s?-\s?([1-5][0-9][0-9])", found):
         low, high = int(match[1]), int(match[2])
         if low > high:
             raise ValueError(f"{written(value)} runs backwards (did you mean {high}-{low}?)")
@@ -390,7 +404,7 @@ def failure(value: Any) -> Failures:
 def status(value: Any) -> Failures:
     """The HTTP statuses that a word names: 400, 5xx, 520-527. Other failures are refused."""
     found = scalar(value, "an HTTP status, or a range such as 5xx or 520-527")
-    if not re.fullmatch(r"[1-5](\d\d|[xX][xX]|\d\d\s?-\s?[1-5]\d\d)", found):
+    if not re.fullmatch(r"[1-5]([0-9][0-9]|[xX][xX]|[0-9][0-9]\s?-\s?[1-5][0-9][0-9])", found):
         others = " (grpc_status and fail name the others)" if found in _FAULTS | _GRPC_STATUSES else ""
         raise ValueError(f"{written(value)} is not an HTTP status; write it as 503, 5xx or 520-527{others}")
     return failure(value)
@@ -437,8 +451,8 @@ def guess(value: Any) -> Any:
         return True
     if value in ("false", "False", "FALSE"):
         return False
-    if re.fullmatch(r"[-+]?(0|[1-9]\d{0,308})", value):
+    if re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,308})", value):
         return int(value)  # exact up to a double's range: ids can have 19 digits and more
-    if _FLOAT.fullmatch(value) and not re.match(r"[-+]?0\d", value):
+    if _FLOAT.fullmatch(value) and not re.match(r"[-+]?0[0-9]", value):
         return float(value)
     return str(value)

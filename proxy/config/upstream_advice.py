@@ -119,6 +119,17 @@ class UpstreamAdvice:
                 yield mark, path, f"needs the local CA, {ca.cert}: redrive ca init makes it"
             elif fault := self._fault_of((ca.cert, ca.key)):
                 yield mark, path, f"needs the local CA, and {fault}; redrive ca init makes one where there is none"
+            elif is_installed("intercept"):
+                yield from self._ca_limits(upstream, mark, path)
+
+    def _ca_limits(self, upstream: Upstream, mark: Mark, path: KeyPath) -> _Placed:
+        """Warn of hosts whose calls are intercepted, and that the local CA is not for."""
+        from proxy.config.ca_limits import not_covered
+
+        cert = self._settings.ca.cert
+        if missing := not_covered(cert, dict.fromkeys(pattern.host for pattern in upstream.hosts)):
+            message = f"the local CA, {cert}, is not for {', '.join(missing)}, so that TLS to it fails"
+            yield mark, path, f"{message}: move it and its key away, and make another with redrive ca init --for HOST"
 
     def _keys_in_tunnels(self, upstream: Upstream) -> _Placed:
         """Warn of credentials that no call gets, since nothing in a blind tunnel can be read or changed."""

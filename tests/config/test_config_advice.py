@@ -340,6 +340,22 @@ CASES: dict[str, tuple[str, list[str]]] = {
         A + "    connect: intercept\n",
         ["4:14: upstreams.a.connect: warning: needs the local CA, ca/cert.pem: redrive ca init makes it"],
     ),
+    "faults that prove nothing among those that do": (
+        A + "    classify: {throttling: [429, attempt_timeout], rules: [{fail: [reset], as: throttling}]}\n",
+        [
+            "4:28: upstreams.a.classify.throttling: warning: as throttling, attempt_timeout says that the request was "
+            "not carried out, and a POST is repeated after it: list it under timeout or transient",
+            "4:60: upstreams.a.classify.rules[0]: warning: as throttling, reset says that the request was not carried "
+            "out, and a POST is repeated after it: list it under timeout or transient",
+        ],
+    ),
+    "such faults where nothing changes by it": (
+        A + "    classify: {unsafe_methods: always, throttling: [429, attempt_timeout]}\n    routes:\n"
+        "      - {match: {path: /a}, classify: {unsafe_methods: never}}\n"
+        "      - {match: {path: /b, methods: [GET, PUT]}, classify: {unsafe_methods: unprocessed}}\n"
+        "      - {match: {path: /c}, classify: {unsafe_methods: unprocessed}, strategy: none}\n",
+        [],
+    ),
     "methods in small letters": (
         A + "    routes: [{match: {methods: [post]}}]\n",
         ["4:33: upstreams.a.routes[0].match.methods: warning: methods are case-sensitive (did you mean POST?)"],

@@ -133,13 +133,6 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "(did you mean {max: 8}?)"
         ],
     ),
-    "no max": (
-        "upstreams:\n  a:\n    url: http://x\n    concurrency: {queue: 8}\n",
-        [
-            "redrive.yaml:4:18: upstreams.a.concurrency.max: is missing: the attempts that may be under way at "
-            "a time, as in {max: 8}"
-        ],
-    ),
     "needed keys with nothing behind them": (
         "upstreams:\n"
         "  a:\n"

@@ -10,7 +10,7 @@ from configs import NO_FIELDS, lines, loaded, policy, settings
 from proxy.config.load import find, load, load_tree
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.policy import Backoff, Concurrency
+from proxy.retry.policy import AutoLimit, Backoff, Concurrency
 from proxy.retry.presets import BUILT_IN
 
 THREE_LINES = """\
@@ -19,6 +19,7 @@ upstreams:
     url: https://api.github.com
     dialects: [http, github]
 """
+A_LIMIT = "upstreams: {a: {url: http://a.test, concurrency: {queue: 9}}}\n"
 
 
 def test_a_route_that_says_anything_of_concurrency_has_a_limit_of_its_own(tmp_path: Path) -> None:
@@ -40,6 +41,15 @@ def test_a_route_that_says_anything_of_concurrency_has_a_limit_of_its_own(tmp_pa
     assert upstream.policy.concurrency == same == Concurrency(8, 7, 5.0)
     assert own == Concurrency(2, 7, 5.0, group="concurrency of /own")
     assert off is None
+
+
+@pytest.mark.parametrize("inherited", ["auto", "off"])
+def test_bounds_without_a_number_are_those_of_the_limit_that_redrive_finds(tmp_path: Path, inherited: str) -> None:
+    text = f"defaults: {{concurrency: {inherited}}}\n{A_LIMIT}"
+    found = policy(settings(tmp_path, text))
+    assert found.concurrency is None and found.limit == AutoLimit(queue=9)
+    text = text.replace(inherited, "{max: 3, queue: 5}")
+    assert policy(settings(tmp_path, text)).concurrency == Concurrency(max=3, queue=9, group="concurrency")
 
 
 def test_three_lines_are_enough_for_both_uses(tmp_path: Path) -> None:

@@ -90,6 +90,34 @@ def test_64_kib_are_enough(tmp_path: Path) -> None:
 UPSTREAM = 'upstreams: {a: {url: "http://a.test", %s}}'
 
 
+@pytest.mark.parametrize("reference", ["${file:secrets/token}", "${WORD}"])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('drain: "%s"', "987654"),
+        ('drain: "%s"', "987654 seconds"),
+        ('drain: "%s"', "987654ick"),
+        ('buffers: {total: "%s"}', "987654mb"),
+        ('limits: {resets: "%s"}', "987654"),
+        ('defaults: {timeouts: "%s"}', "987654s"),
+        ('defaults: {concurrency: "%s"}', "987654"),
+        ('defaults: {dialects: "%s"}', "word-987654"),
+        ('strategies: {s: {kind: hedging, hedging_delay: "%s"}}', "987654%"),
+        ('upstreams: {a: {url: "%s"}}', "host-987654.test"),
+        (UPSTREAM % 'hosts: "%s"', "http://host-987654.test"),
+        (UPSTREAM % 'prefix: "%s"', "word-987654"),
+        (UPSTREAM % 'services: "%s"', "/word987654"),
+        ('version: "%s"', "987654"),
+    ],
+)
+def test_no_message_shows_a_part_of_it(tmp_path: Path, text: str, value: str, reference: str) -> None:
+    """A hint (did you mean …?) repeats the value with another unit, say."""
+    secret(tmp_path, value.encode())
+    result = loaded(tmp_path, text.replace("%s", reference), {"WORD": value})
+    assert result.errors
+    assert not [each for each in result.problems if "987654" in str(each) or "ick" in str(each)]
+
+
 @pytest.mark.parametrize(
     "text",
     [

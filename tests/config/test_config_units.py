@@ -78,6 +78,18 @@ def test_reads(reader: Callable[[Any], Any], text: str, value: Any) -> None:
 
 
 WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
+    (units.duration, "３s", "is not a duration"),
+    (units.size, "٣KiB", "is not a size"),
+    (units.size, "9" * 400 + "KiB", "is too large"),
+    (units.rate, "٣/s", "is not a rate"),
+    (units.rate, "9" * 400 + "/s", "is too large"),
+    (units.number, "٣", "is not a number"),
+    (units.delay_or_percentile, "p９５", "is not a duration"),
+    (addresses.workers, "1٣", "must be a whole number"),
+    (addresses.address, "127.0.0.1:²", "is not an address"),
+    (addresses.address, "127.0.0.1:" + "9" * 5000, "is not an address"),
+    (addresses.host_pattern, "a.test:²", "has no valid port"),
+    (addresses.endpoint, "http://a.test:" + "9" * 5000, "has no valid port"),
     (units.duration, "15", "has no unit; write it as 250ms, 2s, 1m or 1h (did you mean 15s?)"),
     (units.duration, "5sec", "has the unit 'sec'; durations take ms, s, m or h (did you mean 5s?)"),
     (units.duration, "2d", "(did you mean 48h?)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization import load_pem_private_key as read_key
 from support.certificates import make
 
+from proxy.server.intercept.ca import init
 from proxy.transport.faults import CertificateFileError, dialling
 from proxy.transport.tls import Contexts, ResumingContext
 
@@ -79,6 +81,28 @@ def test_a_local_ca_that_cannot_be_used_is_told(folder: Path) -> None:
     result = loaded(folder, f"{ca}upstreams: {{a: {{url: 'https://a.test', connect: intercept}}}}\n")
     (said,) = lines(folder, result, "warning")
     assert "upstreams.a.connect: warning: needs the local CA, and junk.pem has no certificate in PEM" in said
+
+
+@pytest.mark.parametrize(
+    ("made_for", "hosts", "missing"),
+    [
+        ([], "[a.test, '*']", ""),
+        (["a.test"], "[a.test, b.a.test, '*.a.test']", ""),
+        (["a.test", "10.0.0.0/8"], "[a.test, 10.1.2.3, 11.0.0.1]", "11.0.0.1"),
+        (["a.test"], "[a.test, b.test, '*.test', '*', 127.0.0.1, ca.test]", "b.test, *.test, *, 127.0.0.1, ca.test"),
+    ],
+)
+def test_hosts_that_the_local_ca_is_not_for_are_told(
+    tmp_path: Path, made_for: list[str], hosts: str, missing: str
+) -> None:
+    cert, key = tmp_path / "ca/cert.pem", tmp_path / "ca/key.pem"
+    init(cert, key, made_for, datetime.now(UTC), {})
+    result = loaded(tmp_path, f"upstreams: {{a: {{url: 'https://a.test', hosts: {hosts}, connect: intercept}}}}\n")
+    said = lines(tmp_path, result, "warning")
+    assert len(said) == bool(missing)
+    assert all(
+        f"upstreams.a.connect: warning: the local CA, ca/cert.pem, is not for {missing}, so" in each for each in said
+    )
 
 
 @pytest.mark.parametrize(

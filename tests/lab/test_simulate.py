@@ -364,6 +364,12 @@ def test_mistakes_are_told_with_their_line(
     assert all(line.startswith("scenario.yaml:") for line in err.splitlines()), err
 
 
+def test_an_empty_file_is_told_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("scenario.yaml").write_text("# nothing yet\n")
+    assert main(["simulate", "--scenario", "scenario.yaml", "--json"]) == 0
+    assert "scenario.yaml:1:1: warning: the file is empty" in capsys.readouterr().err
+
+
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--scenario", "nowhere.yaml"]) == 2
     Path("s.yaml").write_text("duration: 1s\n")

@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from proxy.config.ca_limits import covers
 from proxy.server.intercept import CaError
 from proxy.server.intercept.ca import (
     Authority,
     Made,
     bundle_path,
     constraints,
-    covers,
     describe,
     init,
     load,

@@ -50,10 +50,9 @@ def simulate(
     if found is not None and scenario is None:
         print(f"redrive: scenario: {file} (--scenario FILE for another of that folder, or yours)", file=sys.stderr)
     played, more = columns(config, found, surroundings) if found is not None else ([], [])
-    problems = [*problems, *more]
-    if found is None or any(problem.severity == "error" for problem in problems):
-        for problem in problems:
-            print(problem, file=sys.stderr)
+    for problem in (*problems, *more):
+        print(problem, file=sys.stderr)
+    if found is None or any(problem.severity == "error" for problem in more):
         return 2
     if plot is not None and (reason := _unwritable(plot)):  # known before minutes of play, and not after them
         print(f"redrive: {plot} can't be written: {reason}", file=sys.stderr)

@@ -249,6 +249,7 @@ def _read(file: str, problems: Problems) -> Scenario | None:
         return None
     if tree is None:
         tree = Map(Mark(file, 1, 1))
+        problems.warn(tree.mark, "", "the file is empty: without an outage or a limit, the default has nothing to show")
     if not isinstance(tree, Map):
         problems.add(Mark(file, 1, 1), "", "a scenario is a mapping of keys")
         return None

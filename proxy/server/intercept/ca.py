@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import NameOID
 
+from proxy.config.ca_limits import covers_all, limits_of
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.roots import Roots, bundle_text, system_roots
 
@@ -103,7 +104,7 @@ def permitted(text: str) -> x509.DNSName | x509.IPAddress:
     except ValueError:
         pass
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit():
+    if not colon or not (port.isascii() and port.isdigit()):
         host = text
     host = host.removeprefix("[").removesuffix("]").removeprefix("*.").lower().removesuffix(".")
     try:
@@ -131,47 +132,6 @@ def constraints(hosts: list[str]) -> x509.NameConstraints:
     if not any(isinstance(subtree, x509.DNSName) for subtree in subtrees):
         subtrees.append(NO_DNS)
     return x509.NameConstraints(permitted_subtrees=subtrees, excluded_subtrees=excluded)
-
-
-def covers(limits: x509.NameConstraints | None, name: x509.DNSName | x509.IPAddress) -> bool:
-    """Whether a CA with the name constraints `limits` may issue a certificate for this name."""
-    if limits is None:
-        return True
-    if any(_within(name, subtree) for subtree in limits.excluded_subtrees or ()):
-        return False
-    same_kind = [subtree for subtree in limits.permitted_subtrees or () if type(subtree) is type(name)]
-    return not same_kind or any(_within(name, subtree) for subtree in same_kind)
-
-
-def _covers_all(limits: x509.NameConstraints | None, wanted: x509.DNSName | x509.IPAddress) -> bool:
-    """Whether a CA with the constraints `limits` may issue certificates for all of `wanted`: a name and its subdomains,
-    or a network.
-    """
-    if limits is None:
-        return True
-    if isinstance(wanted, x509.DNSName):
-        return covers(limits, wanted)
-    network = wanted.value
-    ends = (
-        (network[0], network[-1]) if isinstance(network, ipaddress.IPv4Network | ipaddress.IPv6Network) else (network,)
-    )
-    return all(covers(limits, x509.IPAddress(address)) for address in ends)
-
-
-def _within(name: x509.DNSName | x509.IPAddress, subtree: x509.GeneralName) -> bool:
-    if isinstance(name, x509.DNSName):
-        if not isinstance(subtree, x509.DNSName):
-            return False
-        base = subtree.value.lower().lstrip(".")
-        return not base or name.value == base or name.value.endswith("." + base)
-    if not isinstance(subtree, x509.IPAddress):
-        return False
-    address, network = name.value, subtree.value
-    return (
-        isinstance(address, ipaddress.IPv4Address | ipaddress.IPv6Address)
-        and isinstance(network, ipaddress.IPv4Network | ipaddress.IPv6Network)
-        and address in network  # False if the versions differ
-    )
 
 
 def shown(subtree: x509.GeneralName) -> str:
@@ -218,7 +178,7 @@ def is_there(cert: Path, key: Path, hosts: list[str], now: datetime) -> bool:
     if not any(path.exists() or path.is_symlink() for path in (cert, key)):
         return False
     limits = limits_of(load(cert, key, now).cert)
-    missing = [host for host in hosts if not _covers_all(limits, permitted(host))]
+    missing = [host for host in hosts if not covers_all(limits, permitted(host))]
     if limits is not None and not hosts:
         missing = ["any host"]
     if missing:
@@ -323,14 +283,6 @@ def load_chain(cert: Path) -> tuple[x509.Certificate, ...]:
         raise CaError(_unreadable(cert, error)) from error
     except ValueError as error:
         raise CaError(f"{cert}: not a certificate in PEM") from error
-
-
-def limits_of(cert: x509.Certificate) -> x509.NameConstraints | None:
-    """The name constraints of a CA's certificate; None if it has none."""
-    try:
-        return cert.extensions.get_extension_for_class(x509.NameConstraints).value
-    except x509.ExtensionNotFound:
-        return None
 
 
 def describe(cert: Path, key: Path, now: datetime) -> list[tuple[str, str]]:

@@ -28,14 +28,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from proxy.config.ca_limits import covers, limits_of
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.ca import (
     BACKDATED,
     Authority,
-    covers,
     key_pem,
     key_usage,
-    limits_of,
     shown,
     subject_alternative,
 )
