@@ -277,8 +277,8 @@ class Attempt(Listener):
     def on_chunks(self, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
         """Forward `chunks`, more of the answer that goes to the app, with the framing that they came in. `size`: the
         number of bytes in them without the framing. `owed`: the bytes that are missing of the last chunk, 0 if it is
-        whole. `payload`: the bytes without the framing, if this attempt's `watch` reads them and they are not one whole
-        chunk (`Listener.on_chunks`), else None.
+        whole. `payload`: the bytes without the framing, if this attempt's `watch` reads them and they are no plain
+        chunks (`Listener.on_chunks`), else None.
         """
         try:
             if size:

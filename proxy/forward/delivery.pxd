@@ -34,7 +34,7 @@ cdef class Delivery:
     @cython.locals(direct=ConnectionStream)
     cpdef forward_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, long long owed)
     @cython.locals(watch=StreamWatch)
-    cpdef read_chunk(self, Attempt attempt, bytes chunk, Py_ssize_t size, PolicyBase policy)
+    cpdef read_chunks(self, Attempt attempt, bytes chunks, Py_ssize_t size, PolicyBase policy)
     @cython.locals(watch=StreamWatch, found=list)
     cpdef read_along(self, Attempt attempt, bytes data, PolicyBase policy)
     cpdef note_grpc_status(self, Answered head, trailers)

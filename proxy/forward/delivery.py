@@ -23,6 +23,7 @@ from proxy.retry.stream_errors import StreamWatch, watch_for_errors
 from proxy.retry.token_usage import UsageReader
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
+from proxy.wire.http1.body import data_of
 
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -197,16 +198,16 @@ class Delivery:
         policy = plan.policy if journey is None else journey.policy_of(attempt.number)
         return via_name(policy, self.context.via)
 
-    def read_chunk(self, attempt: Attempt, chunk: bytes, size: int, policy: Policy) -> None:
-        """Look for errors in `chunk`, one whole chunk of an answer's body with so many bytes of data (`size`), with the
-        attempt's `watch`.
+    def read_chunks(self, attempt: Attempt, chunks: bytes, size: int, policy: Policy) -> None:
+        """Look for errors in `chunks`, whole ones of an answer's body with so many bytes of data (`size`), with the
+        attempt's `watch`. Each but the last ends with the end of a line.
         """
         reads = attempt.watch
         if type(reads) is StreamWatch:
             watch = reads
-            if watch.passes_over(chunk, size):
+            if watch.passes_over(chunks, size):
                 return  # nearly every event ends here
-        self.read_along(attempt, chunk[len(chunk) - 2 - size : len(chunk) - 2], policy)
+        self.read_along(attempt, data_of(chunks, size), policy)
 
     def read_along(self, attempt: Attempt, data: bytes, policy: Policy) -> None:
         """Look for errors in `data`, the next forwarded bytes of an answer's body, with the attempt's `watch`."""

@@ -258,13 +258,13 @@ class Exchange(CallDriver):
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
         """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
         `owed`: the bytes that are missing of the last chunk, 0 if it is whole. `payload`: the bytes without the
-        framing, if the attempt's `watch` reads them and they are not one whole chunk (`Listener.on_chunks`), else None.
+        framing, if the attempt's `watch` reads them and they are no plain chunks (`Listener.on_chunks`), else None.
         """
         self.delivery.forward_chunks(attempt, chunks, size, owed)
         if payload:
             self.delivery.read_along(attempt, payload, self.plan.policy)
         elif payload is None and attempt.watch is not None:
-            self.delivery.read_chunk(attempt, chunks, size, self.plan.policy)
+            self.delivery.read_chunks(attempt, chunks, size, self.plan.policy)
 
     def answer_ended(self, attempt: Attempt) -> None:
         """End the delivered answer, which is whole; in a tunnel, end the direction to the app."""

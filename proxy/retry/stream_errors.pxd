@@ -17,7 +17,7 @@ cdef class StreamWatch:
     @cython.locals(events=list, found=list)
     cpdef list feed(self, bytes data)
     @cython.locals(end=Py_ssize_t, text="const char *")
-    cpdef bint passes_over(self, bytes chunk, Py_ssize_t size) except -1
+    cpdef bint passes_over(self, bytes chunks, Py_ssize_t size) except -1
     @cython.locals(size=Py_ssize_t, text="const char *")
     cdef bint _says_nothing(self, bytes data) except -1
     @cython.locals(ends=EndReader)

@@ -85,14 +85,17 @@ class StreamWatch:
         """Whether the bytes so far end with a complete event, so that another event could follow."""
         return self._decoder is None and self._reader.is_between_events
 
-    def passes_over(self, chunk: bytes, size: int) -> bool:
-        """Whether the events in `chunk` can be skipped (see `_says_nothing`). `chunk`: one whole chunk of a chunked
-        body, with its framing, in which none of the texts occurs. `size`: the bytes of data in it.
+    def passes_over(self, chunks: bytes, size: int) -> bool:
+        """Whether the events in `chunks` can be skipped (see `_says_nothing`). `chunks`: whole chunks of a chunked
+        body, with their framing, in which none of the texts occurs. `size`: the bytes of data in them.
+
+        Each chunk but the last ends with a line feed. So a text that occurs is within one chunk. And where the last
+        chunk is a line end alone, the end of its size line is taken for that of the line before, which is there too.
         """
-        end, text = len(chunk) - 3, chunk  # a pointer when compiled; the last octet of the data
-        if size < 2 or text[end] != 10 or not (text[end - 1] == 10 or (size > 3 and chunk.endswith(_BLANK_LINE))):
+        end, text = len(chunks) - 3, chunks  # a pointer when compiled; the last octet of the data
+        if size < 2 or text[end] != 10 or not (text[end - 1] == 10 or (size > 3 and chunks.endswith(_BLANK_LINE))):
             return False
-        return self._decoder is None and self._holds_nothing(chunk)
+        return self._decoder is None and self._holds_nothing(chunks)
 
     def _says_nothing(self, data: bytes) -> bool:
         """Whether the events in `data` can be skipped, because they are complete and none can be an error or the

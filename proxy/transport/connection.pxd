@@ -52,7 +52,7 @@ cdef class Connection(EventSource):
     cpdef bint is_sound(self, double rested) except -1
     cpdef abort(self)
     cpdef pass_chunks_on(self, bint reads)
-    @cython.locals(chunked=ChunkedBody, only=Py_ssize_t)
+    @cython.locals(chunked=ChunkedBody, size=Py_ssize_t)
     cpdef bint take_event(self, bytes data) except -1
     cpdef pause(self)
     cpdef resume(self)
@@ -62,7 +62,7 @@ cdef class Connection(EventSource):
     cdef _read_head(self, bytes data, Listener listener)
     @cython.locals(chunked=ChunkedBody)
     cdef _read_body(self, bytes data, Listener listener, Answer head=*)
-    @cython.locals(only=Py_ssize_t, size=Py_ssize_t, done=bint, chunks=bytes)
+    @cython.locals(size=Py_ssize_t, done=bint, chunks=bytes)
     cdef _pass_on(self, ChunkedBody body, bytes data, Listener listener)
     cdef _over(self, bytes rest)
 

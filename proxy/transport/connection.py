@@ -387,15 +387,15 @@ class Connection(EventSource):
     # -- read past the transport (proxy.transport.socket_reads) ------------------------------------------------------
 
     def take_event(self, data: bytes) -> bool:
-        """Pass on a chunk of a stream of events, if `data` is exactly that; else do nothing and return False."""
+        """Pass on chunks of a stream of events, if `data` is exactly that; else do nothing and return False."""
         listener, body = self._listener, self._body
         if listener is None or type(body) is not ChunkedBody:
             return False
         chunked = body  # with a type when compiled
-        only = chunked.only_chunk(data)
-        if only == 0:
+        size = chunked.plain_chunks(data)
+        if size == 0:
             return False
-        listener.on_chunks(data, only, 0, None)
+        listener.on_chunks(data, size, 0, None)
         return True
 
     def read_by_transport(self) -> None:
@@ -482,9 +482,9 @@ class Connection(EventSource):
 
     def _pass_on(self, body: ChunkedBody, data: bytes, listener: Listener) -> None:
         """Read `data`, more of a chunked body, and pass its chunks on to `listener` with the framing they came in."""
-        only = body.only_chunk(data)
-        if only:
-            listener.on_chunks(data, only, 0, None)
+        size = body.plain_chunks(data)
+        if size:
+            listener.on_chunks(data, size, 0, None)
             if self.another_event() and self._takes_more() and self.transport is not None:
                 read_directly(self, self.transport, self._socket)
             return

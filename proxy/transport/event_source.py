@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-#: The number of reads, each of one whole event, after which a body is taken for a stream of events, and read past the
+#: The number of reads, each of whole events, after which a body is taken for a stream of events, and read past the
 #: transport if possible.
 EVENTS = 4
 
@@ -13,7 +13,7 @@ class EventSource:
     """A connection that may be read past its transport. It is a base class, and no protocol, because compiled code
     calls its methods without the interpreter.
 
-    `events`: the reads of one whole event each of its present body, since its transport last took the reading back.
+    `events`: the reads of whole events of its present body, since its transport last took the reading back.
     `reads`: the object of compiled code that reads it, None while its transport does; `place`: its place there.
     """
 
@@ -29,12 +29,12 @@ class EventSource:
         self.events = 0
 
     def another_event(self) -> bool:
-        """Note that a read was one whole event; return whether that shows the body to be a stream of events."""
+        """Note that a read was whole events; return whether that shows the body to be a stream of events."""
         self.events += 1
         return self.events == EVENTS
 
     def take_event(self, data: bytes) -> bool:
-        """Pass `data` on and return True, if it is one whole event and nothing has to be decided about it; else do
+        """Pass `data` on and return True, if it is whole events and nothing has to be decided about them; else do
         nothing and return False.
         """
         raise NotImplementedError

@@ -46,7 +46,8 @@ class Listener:
         """Take more of a chunked body as it came, after `pass_chunks_on`. `size`: its bytes without the framing.
         `owed`: the bytes that are missing of the last chunk, its CRLF among them; 0 if it is whole. Below 0: it is
         whole, and `on_end` is called next. `payload`: the bytes without the framing, if they were asked for; None if
-        not, and if all of it is one chunk without extensions, whose data are the `size` bytes before its CRLF.
+        not, and if all of it is plain chunks: whole, without extensions, each but the last ending with the end of a
+        line (`wire.http1.body.data_of`).
         """
 
     def on_end(self, trailers: Trailers | None) -> None:

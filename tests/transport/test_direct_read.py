@@ -185,6 +185,15 @@ async def test_what_is_no_single_event_is_read_as_ever(pieces: list[bytes]) -> N
         assert listener.got == EVENT * EVENTS + b"".join(pieces) + EVENT
 
 
+async def test_reads_of_several_events_show_a_stream_too() -> None:
+    """A busy upstream writes two events before they are read."""
+    async with beginning() as (connection, listener, there):
+        for number in range(EVENTS):
+            await send(there, EVENT + EVENT)
+            await listener.until(EVENT * 2 * (number + 1))
+        assert (connection.reads is not None) is COMPILED
+
+
 async def test_a_burst_that_no_event_has_comes_whole() -> None:
     async with streaming() as (_, listener, there):
         large = b"100000\r\n" + bytes(range(256)) * 4096 + b"\r\n"

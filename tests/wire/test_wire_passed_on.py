@@ -9,7 +9,7 @@ import pytest
 from wire_cases import BAD_BODIES, CHUNKED_BODIES, read_chunked
 
 from proxy.wire.errors import BadBody
-from proxy.wire.http1.body import EXTENSIONS, ChunkedBody, chunk, end_chunked
+from proxy.wire.http1.body import EXTENSIONS, ChunkedBody, chunk, data_of, end_chunked
 
 
 def forwarded(packets: list[bytes], framed_again: int) -> tuple[bytes, bytes, ChunkedBody, bytes] | None:
@@ -110,3 +110,55 @@ def test_extensions_are_left_out_and_bounded() -> None:
     assert found is not None
     assert found[0] == b"1\r\na\r\n" * most + b"0\r\n\r\n"
     assert forwarded([line * most, b"1;\r\na\r\n"], 0) is None
+
+
+def passing() -> ChunkedBody:
+    """A reader that has begun to pass chunks on, and is at the end of one."""
+    body = ChunkedBody()
+    body.pass_on(b"1\r\na\r\n")
+    return body
+
+
+def test_plain_chunks_are_whole_and_end_with_lines() -> None:
+    """They are taken as they are exactly if each is whole, and no line goes on from one in the next."""
+    random = Random(3)
+    taken = 0
+    for _ in range(4000):
+        pieces = [bytes(random.choices(b"a\n\r1", k=random.randrange(1, 4))) for _ in range(random.randrange(1, 4))]
+        whole = b"".join(map(chunk, pieces))
+        begin, end = (0, len(whole)) if random.random() < 0.7 else sorted(random.choices(range(len(whole) + 1), k=2))
+        data = whole[begin:end] + random.choice((b"", b"", b"", b"0\r\n\r\n", b"1;x\r\na\r\n", b"x"))
+        size = passing().plain_chunks(data)
+        reader = ChunkedBody()
+        try:
+            payload, done, _ = reader.feed(data)
+            is_whole = not done and bool(payload) and chunked_again(data, payload)
+        except BadBody:
+            payload, is_whole = b"", False
+        assert size == (len(payload) if is_whole else 0), data
+        if size:
+            taken += 1
+            assert data_of(data, size) == payload
+            assert passing().pass_on(data) == (data, size, False, b"")
+    assert taken > 500
+
+
+def chunked_again(data: bytes, payload: bytes) -> bool:
+    """Whether `data` is chunks without extensions of this payload, all whole, and each but the last ends with LF."""
+    if not data:
+        return not payload
+    line, _, rest = data.partition(b"\r\n")
+    size = int(line, 16) if line.isalnum() else 0
+    if not size or rest[:size] != payload[:size] or rest[size : size + 2] != b"\r\n":
+        return False
+    return (len(payload) == size or payload[size - 1 : size] == b"\n") and chunked_again(
+        rest[size + 2 :], payload[size:]
+    )
+
+
+def test_no_plain_chunks_are_seen_inside_of_a_chunk_or_of_a_size_line() -> None:
+    for begun in (b"2\r\na", b"2\r\nab", b"1"):
+        body = passing()
+        body.pass_on(begun)
+        assert body.plain_chunks(b"1\r\na\r\n") == 0
+    assert ChunkedBody().plain_chunks(b"1\r\na\r\n") == 0  # whose first chunks may have been framed again

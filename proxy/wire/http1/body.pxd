@@ -31,8 +31,8 @@ cdef class ChunkedBody:
     cpdef tuple feed(self, bytes data, Py_ssize_t at=*)
     @cython.locals(parts=list, read=list, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, begun=Py_ssize_t, step="long long", payload="long long", state=int)
     cpdef tuple pass_on(self, bytes data)
-    @cython.locals(begin=Py_ssize_t, end="long long")
-    cpdef Py_ssize_t only_chunk(self, bytes data) except -1
+    @cython.locals(at=Py_ssize_t, most=Py_ssize_t, begin=Py_ssize_t, end="long long", payload=Py_ssize_t)
+    cpdef Py_ssize_t plain_chunks(self, bytes data) except -1
     cdef Py_ssize_t _begin_passing(self, bytes data, list parts) except -1
     @cython.locals(end=Py_ssize_t)
     cdef Py_ssize_t _plain_size_line(self, bytes data, Py_ssize_t at) except -1

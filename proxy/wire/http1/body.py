@@ -16,7 +16,17 @@ from proxy.wire.fields import CHUNKED, UNTIL_CLOSE
 from proxy.wire.http1.chunk_data import gathered
 from proxy.wire.http1.syntax import FVCHAR, TRAILERS, forbidden_octet
 
-__all__ = ["BadBody", "Body", "ChunkedBody", "LengthBody", "UntilCloseBody", "body_reader", "chunk", "end_chunked"]
+__all__ = [
+    "BadBody",
+    "Body",
+    "ChunkedBody",
+    "LengthBody",
+    "UntilCloseBody",
+    "body_reader",
+    "chunk",
+    "data_of",
+    "end_chunked",
+]
 
 #: The most bytes of one size line, of all extensions of a body, and of its trailers.
 LINE = 4 * 1024
@@ -97,19 +107,28 @@ class ChunkedBody:
         self._passing = False  # whether `pass_on` has begun
         self.trailers = b""
 
-    def only_chunk(self, data: bytes) -> int:
-        """Return how many bytes of payload `data` has if it is to be passed on and is exactly one chunk, with data and
-        without extensions, as nearly every event of a stream is: it is forwarded as it is. Else return 0, and read
-        nothing: `pass_on` is to be called.
+    def plain_chunks(self, data: bytes) -> int:
+        """Return how many bytes of payload `data` has if it is to be passed on and is whole chunks, with data and
+        without extensions, as nearly every read of a stream of events is: it is forwarded as it is. Each chunk but the
+        last has to end with the end of a line, so that no text within a line goes from one to the next. Else return 0,
+        and read nothing: `pass_on` is to be called.
         """
         if not self._passing or self._state != _SIZE_LINE or self._held:
             return 0
-        begin = self._plain_size(data, 0)
-        end = begin + self._plain
-        if begin == 0 or end == begin or end + 2 != len(data) or data[end] != 13 or data[end + 1] != 10:
-            return 0
-        self.owed = 0
-        return end - begin
+        at = payload = 0
+        most = len(data) - 2
+        while True:
+            begin = self._plain_size(data, at)
+            end = begin + self._plain
+            if begin == at or end == begin or end > most or data[end] != 13 or data[end + 1] != 10:
+                return 0
+            payload += end - begin
+            if end == most:
+                self.owed = 0
+                return payload
+            if data[end - 1] != 10:
+                return 0
+            at = end + 2
 
     def pass_on(self, data: bytes) -> tuple[bytes, int, bool, bytes]:
         """Return the chunks in `data` to forward as they came, the number of bytes of payload in them, whether the body
@@ -359,6 +378,14 @@ def body_reader(size: int) -> Body | None:
     if size == CHUNKED:
         return ChunkedBody()
     return UntilCloseBody() if size == UNTIL_CLOSE else None
+
+
+def data_of(chunks: bytes, size: int) -> bytes:
+    """Return the data of `ChunkedBody.plain_chunks`, of which these have `size` bytes."""
+    begin, end = len(chunks) - 2 - size, len(chunks) - 2
+    if chunks.find(b"\n") == begin - 1:  # one chunk
+        return chunks[begin:end]
+    return ChunkedBody().feed(chunks)[0]
 
 
 def chunk(data: bytes) -> bytes:
