@@ -207,17 +207,17 @@ def test_an_outage_that_one_worker_forgot_is_none_for_the_others(
     assert begun[0] == begun[1] < 7
 
 
-def test_the_records_of_as_many_scopes_as_are_kept_have_room(memory: Memory) -> None:
-    """A table that is nearly full gives the records of some scopes to others."""
-    table = memory.lanes
-    slots = range(table._start, table._start + records.LANES * table._record, table._record)
-
-    def used() -> int:
-        return sum(memory.words[at + records.MADE] for at in slots)
-
-    before = used()
-    workers(memory, 2)
-    assert 0 < (used() - before) * MOST_SCOPES < 0.5 * records.LANES
+def test_a_scope_has_one_record_and_in_trouble_its_rows_and_a_lane_of_a_path_too(memory: Memory) -> None:
+    """There is room for the records of all scopes that are kept: a table that is full gives away those of others."""
+    used = memory.lanes.used
+    group = workers(memory, 2)
+    for number in range(40):
+        answers(group[number % 2], 10.0 + number / 100)
+    assert memory.lanes.used == used + 1
+    ends(group[0], GATEWAY, 11.0)
+    ends(group[1], GATEWAY, 11.1)
+    assert memory.lanes.used == used + 3
+    assert 3 * MOST_SCOPES < 0.5 * records.LANES
 
 
 DYING = """

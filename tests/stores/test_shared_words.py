@@ -227,6 +227,34 @@ def test_an_amendment_that_was_only_announced_is_carried_out(memory: Memory) -> 
     assert count.count(20.0) == 0
 
 
+# -- records ----------
+
+
+def attached(memory: Memory, *keys: int) -> list[int]:
+    """The addresses of the records of these keys."""
+    return [memory.parted.attach(Definition(key, 1, 0), lambda at, former: None)[0] for key in keys]
+
+
+def test_records_stand_one_after_the_other_whatever_their_keys_are(fresh: Memory) -> None:
+    """Each stood where its key's hash put it, so that nearly each took pages of its own."""
+    found = attached(fresh, *(number * 1009 for number in range(1, 101)))
+    size = found[1] - found[0]
+    assert found == list(range(found[0], found[0] + 100 * size, size))
+    assert size < layout.STATE + 2 * layout.PARTS_COPY + 1
+    assert attached(fresh, 1009, 100 * 1009) == [found[0], found[-1]]
+    assert fresh.parted.used == 100
+
+
+@pytest.mark.parametrize("next_key", [20, 30])
+def test_a_slot_whose_record_was_only_counted_has_it(fresh: Memory, next_key: int) -> None:
+    """The process was killed between the two stores that give a slot a record."""
+    table = fresh.parted
+    attached(fresh, 10, 20)
+    fresh.words[table._slots + 20] = 0
+    attached(fresh, next_key, 20)
+    assert table.used == len(set(attached(fresh, 10, next_key, 20))) == len({10, next_key, 20})
+
+
 # -- seen keys ----------
 
 

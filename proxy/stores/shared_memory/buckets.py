@@ -20,14 +20,13 @@ from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.instants import EPSILON
 from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
+from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
 
 #: Seconds for which a process trusts the level that it saw, where a call of it puts quiet off only if that is low.
 TRUSTED = QUIET_PER_RETRY - QUIET_MEMORY
 #: Seconds after which a process notes again that an app makes calls.
 _NOTED_EVERY = 1.0
-#: The table of seen keys for all scopes: its rows, one of which a key's hash chooses, and the keys in each row.
-SEEN_ROWS, SEEN_WAYS = 8192, 8
 
 
 class SharedQuota(QuotaBucket):
@@ -227,32 +226,16 @@ class SharedLimiter(CubicLimiter):
 
 
 class SharedSeen(SeenKeys):
-    """The idempotency keys seen lately, in shared memory: rows of a few keys each. A new key takes the place of the
-    oldest in a full row.
-    """
+    """The idempotency keys seen lately, in shared memory. `times`: when each was seen."""
 
-    __slots__ = ("_memory", "_scope")
+    __slots__ = ("_scope", "_times")
 
-    def __init__(self, memory: Memory, scope: int) -> None:
-        self._memory = memory
+    def __init__(self, times: LastTimes, scope: int) -> None:
+        self._times = times
         self._scope = scope
 
     def is_over(self, now: float) -> bool:
         return True  # keys stay in memory, whatever this process forgets
 
     def again(self, key: str, now: float) -> bool:
-        memory, wanted = self._memory, digest(self._scope, key)
-        words, doubles = memory.words, memory.doubles
-        row = memory.seen + wanted % SEEN_ROWS * SEEN_WAYS * 2
-        places = range(row, row + 2 * SEEN_WAYS, 2)
-        with memory.seen_lock:
-            for at in places:
-                if words[at] == wanted:
-                    known = doubles[at + 1] >= now - KEY_SECONDS - EPSILON
-                    doubles[at + 1] = now
-                    return known
-            oldest = min(places, key=lambda at: doubles[at + 1] if words[at] else -math.inf)
-            words[oldest] = 0  # if the process is killed here, no key has another key's time
-            doubles[oldest + 1] = now
-            words[oldest] = wanted
-            return False
+        return self._times.note(digest(self._scope, key), now) >= now - KEY_SECONDS - EPSILON

@@ -36,9 +36,11 @@ from proxy.stores.shared_memory.fair_lines import SharedLines
 from proxy.stores.shared_memory.governor import SharedGovernor
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.lane_turns import LaneTurns
+from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import (
     COPY,
     QUOTA_NUMBERS,
+    SEEN,
     STATE,
     Definition,
     Former,
@@ -61,7 +63,7 @@ _LARGES = 2048
 
 def open_memory(descriptor: int) -> Memory:
     """Map the memory of a descriptor of `records.descriptor`, laid out for the records of this package."""
-    return Memory(descriptor, large=_LARGE_WORDS, larges=_LARGES, seen=buckets.SEEN_ROWS * buckets.SEEN_WAYS)
+    return Memory(descriptor, large=_LARGE_WORDS, larges=_LARGES)
 
 
 class SharedFactory(Factory):
@@ -167,11 +169,10 @@ class SharedFactory(Factory):
 
         record = Record(self.memory.small, self._definition("governor", key), begin_scope, len(scope.QUIET))
 
-        def of_losses(sort: str, quiet: tuple[float, ...]) -> Record:
-            return Record(table, self._definition(sort, key), lambda at, _: self._write(at, quiet), len(quiet))
+        def begin_rows(at: int, _: Former | None) -> None:
+            self._write(at, lost_rows.QUIET)
 
-        answered = lost_rows.AnsweredRoutes(of_losses("answered routes", lost_rows.NEVER))
-        rows = lost_rows.SharedLostRows(of_losses("lost rows", lost_rows.QUIET), answered)
+        rows = lost_rows.SharedLostRows(self.memory, self._definition("lost rows", key), begin_rows)
 
         def order(name: Name) -> FairOrder:
             return LaneTurns(partial(SharedLines, self.memory, self.row, ("lane", *key, name), self.generation))
@@ -179,7 +180,9 @@ class SharedFactory(Factory):
         return SharedGovernor(SharedScope(record), attach, order, rows)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        return buckets.SharedSeen(self.memory, digest("seen", upstream, value))
+        memory = self.memory
+        times = LastTimes(memory, memory.seen, SEEN, memory.seen_lock)
+        return buckets.SharedSeen(times, digest("seen", upstream, value))
 
     def places(self, key: Key, most: int) -> Places:
         self.made.append(("places", key, None))

@@ -1,33 +1,42 @@
 """The attempts of one scope, of all workers, that ended in a row without an answer (`proxy.retry.lost_rows`).
 
 A row that only one worker counted would be as many times longer as there are workers before an outage begins. So all
-workers count in one record, under its lock. A worker reads it again once another has changed it, which shows in the
-record's first number. It looks at that number with each attempt that fails, and with each answer that is reported to
-the governor: of answers while all is well, one in sixteen, and the first of each tenth of a second. From then on each
-of its answers is reported, and ends the rows of its endpoint, route and path. So an answer that another worker got
-within the first tenth of a second of a row may not end the row.
+workers count in one record, under its lock. It is made with the first attempt that is counted: most scopes have none. A
+worker reads it again once another has changed it, which shows in a word of the memory that each change gives another
+number. It looks at that word with each attempt that fails, and with each answer that is reported to the governor: of
+answers while all is well, one in sixteen, and the first of each tenth of a second. From then on each of its answers is
+reported, and ends the rows of its endpoint, route and path. So an answer that another worker got within the first tenth
+of a second of a row may not end the row.
 
-A second record has when routes and paths were last answered. An outage begins only if that is not long ago, and the
-worker that finds it may not have got any of these answers itself.
+One table for all scopes has when routes and paths were last answered (`last_times`). An outage begins only if that is
+not long ago, and the worker that finds it may not have got any of these answers itself.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 
 from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRow, LostRows
 from proxy.retry.route_names import RouteNames
-from proxy.stores.shared_memory.records import LANE_COPY, Record, digest, exclusive, reading
+from proxy.stores.shared_memory.last_times import LastTimes
+from proxy.stores.shared_memory.records import (
+    ANSWERED,
+    LANE_COPY,
+    Begin,
+    Definition,
+    Memory,
+    Record,
+    digest,
+    exclusive,
+)
 
 #: The words of a row, the first row's position, and how many there are.
-_WORDS, _FIRST = 5, 4
+_WORDS, _FIRST = 5, 3
 _ROWS = (LANE_COPY - _FIRST) // _WORDS
 #: The `state` of a scope in which no attempt has ended without an answer yet.
-QUIET = (0.0, 0.0, -math.inf, -math.inf, *(0.0,) * (_WORDS * _ROWS))
-#: The most routes and paths of which it is known when they were answered last, and the `state` without any.
-_ANSWERED = LANE_COPY // 2
-NEVER = (0.0, -math.inf) * _ANSWERED
+QUIET = (0.0, -math.inf, -math.inf, *(0.0,) * (_WORDS * _ROWS))
 #: Seconds between two notes of a worker that a path is answered: much less than the ten minutes that matter.
 _NOTED_EVERY = 15.0
 #: The kinds of endings that are no statuses, by their numbers; and as how many endings of a row are kept.
@@ -36,64 +45,44 @@ _KEPT, _BASE = 5, 1024
 #: Digests that are kept, and the bits of one: a double holds them exactly. Those of endpoints, routes and paths differ
 #: in the last two.
 _DIGESTS, _BITS = 1024, 48
-_ENDPOINT, _ROUTE, _PATH, _NOTE = 1, 2, 3, 4
-
-
-class AnsweredRoutes:
-    """The times at which routes and paths of one scope were last answered, in any worker, by their numbers."""
-
-    __slots__ = ("_at", "record")
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self._at: dict[float, float] = {}
-
-    @exclusive
-    def note(self, numbers: Sequence[float], now: float) -> None:
-        """Note that an attempt of the routes and paths with these numbers was answered."""
-        for number in numbers:
-            self._at.pop(number, None)
-            self._at[number] = now
-        while len(self._at) > _ANSWERED:
-            del self._at[next(iter(self._at))]
-
-    @reading
-    def of(self, number: float) -> float:
-        """The time at which the route or path with this number was answered last; minus infinity if that is not
-        known.
-        """
-        return self._at.get(number, -math.inf)
-
-    def restore(self, state: tuple[float, ...]) -> None:
-        """Take over the state of the record."""
-        self._at = {number: state[at + 1] for at in range(0, len(state), 2) if (number := state[at])}
-
-    def state(self) -> tuple[float, ...]:
-        """The state for the record."""
-        numbers = [word for pair in self._at.items() for word in pair]
-        return (*numbers, *NEVER[len(numbers) :])
+_ENDPOINT, _ROUTE, _PATH = 1, 2, 3
 
 
 class SharedLostRows(LostRows):
     """The rows of one scope in shared memory, as one worker uses them. In `endpoints` and `rows` they stand by their
-    numbers in place of their keys. `record`: the record of the rows. `answered_routes`: when routes were answered.
+    numbers in place of their keys. `definition`: that of their record; `begin` writes the record's first state.
     """
 
     is_shared = True
-    __slots__ = ("_answered_routes", "_changes", "_digests", "_noted", "record")
+    __slots__ = (
+        "_answered_at", "_begin", "_changed_at", "_definition", "_digests", "_known", "_memory", "_noted", "_record",
+    )  # fmt: skip
 
-    def __init__(self, record: Record, answered_routes: AnsweredRoutes) -> None:
+    def __init__(self, memory: Memory, definition: Definition, begin: Begin) -> None:
         super().__init__()
-        self.record = record
-        self._answered_routes = answered_routes
-        self._changes = 0.0  # how many changes of the record this worker knows of
+        self._memory, self._definition, self._begin = memory, definition, begin
+        self._record: Record | None = None
+        self._changed_at = memory.changes(definition.key)
+        self._known = 0  # the word at `_changed_at`, after the last change that this worker knows of
+        self._answered_at = LastTimes(memory, memory.answered, ANSWERED, memory.answered_lock)
         self._digests: dict[object, float] = {}
         self._noted: dict[str, float] = {}  # when this worker noted last that a path is answered
 
+    @property
+    def record(self) -> Record:
+        """The record of the rows, which is made if there is none."""
+        if self._record is None:
+            self._record = Record(self._memory.lanes, self._definition, self._begin, len(QUIET))
+        return self._record
+
     def refresh(self) -> bool:
         """Read the rows again if another worker has changed them. Returns whether one had."""
-        if self.record.peek() == self._changes:
+        changed = self._memory.words[self._changed_at]
+        if changed == self._known:
             return False
+        self._known = changed
+        if self._record is None and not self._memory.lanes.knows(self._definition.key):
+            return False  # the rows of another scope have changed
         self.record.look(self)
         return True
 
@@ -131,10 +120,10 @@ class SharedLostRows(LostRows):
         return route in ended
 
     def route_answered_at(self, names: RouteNames) -> float:
-        return self._answered_routes.of(self._route_number(names))
+        return self._answered_at.of(self._noted_as(_route_of(names)))
 
     def path_answered_at(self, names: RouteNames) -> float:
-        return self._answered_routes.of(self._number(_NOTE, names.timed))
+        return self._answered_at.of(self._noted_as(names.timed))
 
     def note_answered(self, names: RouteNames, now: float) -> None:
         """Note for the other workers, now and then, that attempts of this route and path are answered. `names`: their
@@ -145,7 +134,8 @@ class SharedLostRows(LostRows):
         if len(self._noted) >= _DIGESTS:
             self._noted.clear()
         self._noted[names.timed] = now
-        self._answered_routes.note((self._number(_NOTE, names.timed), self._route_number(names)), now)
+        for what in (names.timed, _route_of(names)):
+            self._answered_at.note(self._noted_as(what), now)
 
     # -- in the record ------------------------------------------------------------------------------------------------
 
@@ -165,7 +155,7 @@ class SharedLostRows(LostRows):
             every = (*filter(_is_path, self.rows), *self.rows, *self.endpoints)
             oldest = next(each for each in every if each != number)  # a row that made room for itself would never grow
             (self.endpoints if oldest in self.endpoints else self.rows).pop(oldest)
-        self._changes += 1
+        self._tell()
         if _is_path(number):
             self._latest = now
         return row
@@ -177,12 +167,16 @@ class SharedLostRows(LostRows):
             self.endpoints.pop(number, None)
             self.rows.pop(number, None)
         self.answered_at = max(self.answered_at, answered_at)
-        self._changes += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the other workers that the record changes. Its lock is held: they read it once it has changed."""
+        self._known = self._memory.words[self._changed_at] = random.getrandbits(62)
 
     def restore(self, state: tuple[float, ...]) -> None:
-        self._changes, _, self.answered_at, self._latest = state[:_FIRST]
+        count, self.answered_at, self._latest = state[:_FIRST]
         self.endpoints, self.rows = {}, {}
-        for at in range(_FIRST, _FIRST + _WORDS * int(state[1]), _WORDS):
+        for at in range(_FIRST, _FIRST + _WORDS * int(count), _WORDS):
             number, count, since, answered_at, endings = state[at : at + _WORDS]
             row = LostRow(since, int(count))
             row.answered_at, row.endings = answered_at, _unpacked(endings)
@@ -194,26 +188,29 @@ class SharedLostRows(LostRows):
         for number, row in every:
             assert isinstance(number, float)
             numbers += (number, row.count, row.since, row.answered_at, _packed(row.endings))
-        head = self._changes, float(len(every)), self.answered_at, self._latest
+        head = float(len(every)), self.answered_at, self._latest
         return (*head, *numbers, *QUIET[_FIRST + len(numbers) :])
 
     # -- numbers in place of names ------------------------------------------------------------------------------------
 
     def _number(self, kind: int, key: object) -> float:
-        """The number of a key of `LostRows` in the record. `kind`: _ENDPOINT, _ROUTE, _PATH or _NOTE."""
+        """The number of a key of `LostRows` in the record. `kind`: _ENDPOINT, _ROUTE or _PATH."""
         number = self._digests.get((kind, key))
         if number is None:
             if len(self._digests) >= _DIGESTS:
                 self._digests.clear()
-            number = float((digest(key) % (1 << _BITS)) * 4 + kind % 4 or 4)
+            number = float((digest(key) % (1 << _BITS)) * 4 + kind)
             self._digests[kind, key] = number
         return number
 
-    def _route_number(self, names: RouteNames) -> float:
-        """The number of the routes and methods whose last answers are noted together, as in
-        `UsualTimes.last_of_any`.
-        """
-        return self._number(_NOTE, names.timed[: names.timed.rfind(" ")])
+    def _noted_as(self, what: str) -> int:
+        """The digest of a path, or of routes and methods, of this scope in the table of last answers."""
+        return digest(self._definition.key, what)
+
+
+def _route_of(names: RouteNames) -> str:
+    """The name of the routes and methods whose last answers are noted together, as in `UsualTimes.last_of_any`."""
+    return names.timed[: names.timed.rfind(" ")]
 
 
 def _is_path(number: object) -> bool:

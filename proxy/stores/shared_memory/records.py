@@ -7,10 +7,11 @@ locks (`mutex`). A process knows a record by its address and its stamp. Between 
 changes the record.
 
 Theory. A parent and its workers map a memfd. After a header come tables of records of one size. A key's record is found
-by probing from the key's hash. Finding and making records happens under one lock, and rarely: a process that has found
-a record remembers its slot, and the stamp that the record got when it was made. In a full table, the slot of a record
-that was not used lately is given to a new key; a process that uses the old record sees another stamp, and looks its key
-up again.
+by probing slots from the key's hash. A slot has the number of its record, and gets it when it is first used: so records
+stand one after the other, and take no more pages of memory than they fill. Finding and making records happens under one
+lock, and rarely: a process that has found a record remembers its address, and the stamp that the record got when it was
+made. In a full table, the record of a slot that was not used lately is given to a new key; a process that uses the old
+record sees another stamp, and looks its key up again.
 
 Several records may have one key, made by different definitions in different generations of the configuration. The
 newest record counts; calls of an older generation keep their own, as they keep everything (contract, section 3,
@@ -39,8 +40,8 @@ TOUCHED = 1
 COPY = 12
 RECORD = STATE + 2 * COPY
 #: The room of a copy of a lane's state (`lane`), or of a scope's attempts without an answer (`lost_rows`), in words;
-#: and the number of such records. Each scope has three; a record beyond the room takes that of another scope, whose
-#: cooldown is lost then.
+#: and the number of such records. Each scope has one, in trouble two or three; a record beyond the room takes that of
+#: another scope, whose cooldown is lost then.
 LANE_COPY = 128
 LANES = 65536
 _LANE = STATE + 2 * LANE_COPY
@@ -56,12 +57,21 @@ TURNS, TURN_WORDS = 1024, 8 + 2 * 160 + 8 * 512
 #: most 10,000 scopes of each kind are kept.
 RECORDS = 32768
 PROBES = 64
+#: The factor of a slot's number in the word that also counts a table's records in use.
+_SLOT = 1 << 32
+
+#: The number of times that are kept of idempotency keys, and of routes and paths that are answered (`last_times`), for
+#: all scopes together.
+SEEN, ANSWERED = 65536, 262_144
+#: The number of words that tell whether attempts without an answer have been counted (`lost_rows`).
+CHANGES = 16384
 
 #: The header: locks, the next stamp, and a row of counters for each worker.
 _DIRECTORY, _LOG, _SEEN, _NEXT, _ROWS = 0, MUTEX, 2 * MUTEX, 3 * MUTEX, 4 * MUTEX
 ROW, WORKERS = 16, 256
 _WAITING = _ROWS + WORKERS * ROW
 _UNDER_WAY = _WAITING + MUTEX
+_ANSWERED = _UNDER_WAY + MUTEX
 _HEADER = 8192
 
 #: Each worker's page of the waiting room (`waiting_room`): a number, and a table of pairs. Parts that no process has
@@ -104,31 +114,35 @@ def digest(*what: object) -> int:
 
 class Memory:
     """The mapped memory. `large`: the size in words of a record of the second table; `larges`: the number of these
-    records; `seen`: the number of idempotency keys that can be remembered.
+    records.
     """
 
-    def __init__(self, descriptor: int, *, large: int, larges: int, seen: int) -> None:
+    def __init__(self, descriptor: int, *, large: int, larges: int) -> None:
         self.descriptor = descriptor
-        tables = RECORDS * RECORD + larges * large + LANES * _LANE + PARTED * _PARTED + TURNS * (STATE + TURN_WORDS)
-        words = _HEADER + tables + 2 * seen + WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
+        counts, sizes = (RECORDS, larges, LANES, PARTED, TURNS), (RECORD, large, _LANE, _PARTED, STATE + TURN_WORDS)
+        pages = WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
+        words = _HEADER + sum(map(table_words, counts, sizes)) + 2 * (SEEN + ANSWERED) + CHANGES + pages
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
         self.map = mmap.mmap(descriptor, words * 8)
         view = memoryview(self.map)
         self.words, self.doubles = view.cast("q"), view.cast("d")
-        locks = [Mutex(self.map, at * 8) for at in (_DIRECTORY, _LOG, _SEEN, _WAITING, _UNDER_WAY)]
+        locks = [Mutex(self.map, at * 8) for at in (_DIRECTORY, _LOG, _SEEN, _WAITING, _UNDER_WAY, _ANSWERED)]
         if fresh:
             for lock in locks:
                 lock.make()
-        self.directory, self.log_lock, self.seen_lock, self.waiting_lock, self.under_way_lock = locks
+        self.directory, self.log_lock, self.seen_lock, self.waiting_lock, self.under_way_lock = locks[:5]
+        self.answered_lock = locks[5]
         self.small = Table(self, _HEADER, RECORDS, RECORD)
         self.large = Table(self, self.small.end, larges, large)
         self.lanes = Table(self, self.large.end, LANES, _LANE, LANE_COPY)
         self.parted = Table(self, self.lanes.end, PARTED, _PARTED, PARTS_COPY)
         self.turns = Table(self, self.parted.end, TURNS, STATE + TURN_WORDS)
         self.seen = self.turns.end
-        self._pages = self.seen + 2 * seen
+        self.answered = self.seen + 2 * SEEN
+        self._changes = self.answered + 2 * ANSWERED
+        self._pages = self._changes + CHANGES
         self.slots = self._pages + WORKERS * _PAGE
 
     def row(self, worker: int) -> int:
@@ -139,6 +153,10 @@ class Memory:
     def rows(self) -> int:
         """The highest row number that a worker has used so far, kept in the first word of row 0."""
         return self.words[_ROWS]
+
+    def changes(self, key: int) -> int:
+        """The word that every change of the record with this key also changes; records of other keys may share it."""
+        return self._changes + key % CHANGES
 
     def page(self, worker: int) -> int:
         """The first word of one worker's page of the waiting room."""
@@ -185,16 +203,30 @@ def descriptor() -> int:
             return os.dup(file.fileno())
 
 
+def table_words(count: int, record: int) -> int:
+    """The words of a table of so many records of this size."""
+    return 1 + count * (1 + record)
+
+
 class Table:
-    """A table of records of one size, from word `start` on. `copy`: the words between the two copies of a state."""
+    """A table of records of one size, from word `start` on: the number of records in use, the slots, and the records.
+    `copy`: the words between the two copies of a state.
+    """
 
     def __init__(self, memory: Memory, start: int, count: int, record: int, copy: int = COPY) -> None:
         self.memory = memory
         self.copy = copy
-        self._start = start
+        self._taken = start
+        self._slots = start + 1
+        self._start = start + 1 + count
         self._count = count
         self._record = record
-        self.end = start + count * record
+        self.end = start + table_words(count, record)
+
+    @property
+    def used(self) -> int:
+        """The number of records in use."""
+        return self.memory.words[self._taken] % _SLOT
 
     def attach(self, wanted: Definition, begin: Begin) -> tuple[int, int]:
         """Find the record for this definition, or make it (`begin` writes its state). Returns its address and its
@@ -202,11 +234,11 @@ class Table:
         """
         memory, words = self.memory, self.memory.words
         with memory.directory:
-            slots, alike = self._probe(wanted.key)
+            probed, alike, unused = self._probe(wanted.key)
             newest = max(alike, key=lambda at: words[at + GENERATION], default=None)
             found = self._fitting(wanted, alike, newest)
             if found is None:
-                found = self._choose(slots, alike, newest)
+                found = self._choose(probed, alike, newest, unused)
                 self._make(found, wanted, begin, newest)
             elif words[found + GENERATION] < wanted.generation and found == newest:
                 words[found + GENERATION] = wanted.generation
@@ -218,19 +250,39 @@ class Table:
         with self.memory.directory:
             return bool(self._probe(key)[1])
 
-    def _probe(self, key: int) -> tuple[list[int], list[int]]:
-        """The slots for this key in the order of probing, and those of them whose records have the key."""
+    def _probe(self, key: int) -> tuple[list[int], list[int], int | None]:
+        """The records of the slots for this key in the order of probing, those of them that have the key, and the
+        number of the unused slot at which probing ended; None if there is no unused one.
+        """
         words = self.memory.words
-        slots, alike = [], []
+        probed: list[int] = []
+        alike: list[int] = []
         home = key % self._count
         for step in range(PROBES):
-            at = self._start + (home + step) % self._count * self._record
-            slots.append(at)
-            if not words[at + MADE]:
-                break
+            slot = (home + step) % self._count
+            number = words[self._slots + slot]
+            if not number:
+                return probed, alike, slot
+            at = self._start + (number - 1) * self._record
+            probed.append(at)
             if words[at + STAMP] and words[at + KEY] == key:
                 alike.append(at)
-        return slots, alike
+        return probed, alike, None
+
+    def _use(self, slot: int) -> int:
+        """Give the slot with the number `slot` the next record, and return the record's address.
+
+        One store counts the record and says whose it is. If a process was killed after that store, before the slot had
+        the record's number, the slot gets it here.
+        """
+        words, slots = self.memory.words, self._slots
+        last, count = divmod(words[self._taken], _SLOT)
+        if count and not words[slots + last]:
+            words[slots + last] = count
+        if not words[slots + slot]:
+            words[self._taken] = slot * _SLOT + count + 1
+            words[slots + slot] = count + 1
+        return self._start + (words[slots + slot] - 1) * self._record
 
     def _fitting(self, wanted: Definition, alike: Sequence[int], newest: int | None) -> int | None:
         """Return the record of the definition `wanted`, or None if there is none. A record of the newest generation
@@ -248,23 +300,25 @@ class Table:
             return None
         return max(same, key=lambda at: words[at + GENERATION], default=None)
 
-    def _choose(self, slots: Sequence[int], alike: Sequence[int], newest: int | None) -> int:
-        """Choose the slot for a new record among `slots`, in this order of preference: a free slot; the slot of a
-        record of the same key (one of `alike`) that two later definitions have replaced; the slot of a record that was
-        not used since this search last came upon it; any slot but that of `newest`, the newest record of `alike` (None
-        if there is none).
+    def _choose(self, probed: Sequence[int], alike: Sequence[int], newest: int | None, unused: int | None) -> int:
+        """Choose the place of a new record among the records `probed`, in this order of preference: one that was given
+        up; that of the slot `unused` (None for none); a record of the same key (one of `alike`) that two later
+        definitions have replaced; one that was not used since this search last came upon it; any but `newest`, the
+        newest of `alike` (None if there is none).
 
         A record that a process has open is passed over rather than waited for: that process may be waiting for the
         directory's lock, which is held here (`lane_turns`).
         """
         words = self.memory.words
-        for at in slots:
+        for at in probed:
             if not words[at + STAMP]:
                 return at
+        if unused is not None:
+            return self._use(unused)
         outdated = sorted((at for at in alike if at != newest), key=lambda at: words[at + GENERATION])
         if len(outdated) > 1:
             return outdated[0]
-        others = [at for at in slots if at != newest]
+        others = [at for at in probed if at != newest]
         for at in others:
             if not words[at + STAMP] & TOUCHED and self._give_up(at):
                 return at
