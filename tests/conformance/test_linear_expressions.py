@@ -61,12 +61,12 @@ def expressions() -> Iterator[tuple[str, re.Pattern[Any] | None, bool]]:
         source = file.read_text()
         if not USED.search(source):
             continue
-        nodes = list(ast.walk(ast.parse(source)))
+        parents = {child: node for node in ast.walk(ast.parse(source)) for child in ast.iter_child_nodes(node)}
         module = ".".join(file.relative_to(ROOT.parent).with_suffix("").parts)
-        calls = [node for node in nodes if isinstance(node, ast.Call) and is_of_re(node)]
+        calls = [node for node in parents if isinstance(node, ast.Call) and is_of_re(node)]
         if calls:
             scope = vars(importlib.import_module(module))
-            yield from (located(module, nodes, call, scope) for call in calls)
+            yield from (located(module, parents, call, scope) for call in calls)
 
 
 def is_of_re(call: ast.Call) -> bool:
@@ -76,18 +76,16 @@ def is_of_re(call: ast.Call) -> bool:
     return function.value.id == "re" and function.attr in FUNCTIONS
 
 
-def located(module: str, nodes: list[ast.AST], call: ast.Call, scope: dict[str, Any]) -> tuple[str, Any, bool]:
+def located(
+    module: str, parents: dict[ast.AST, ast.AST], call: ast.Call, scope: dict[str, Any]
+) -> tuple[str, Any, bool]:
     assert isinstance(call.func, ast.Attribute)
     name = call.func.attr
+    around = [*outwards(call, parents)]
     if name == "compile":  # run as an attribute of the call says, or of the name that it is bound to
-        bound = {
-            target.id
-            for node in nodes
-            if isinstance(node, ast.Assign) and any(each is call for each in ast.walk(node.value))
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
-        used = [node for node in nodes if isinstance(node, ast.Attribute)]
+        targets = (target for node in around if isinstance(node, ast.Assign) for target in node.targets)
+        bound = {target.id for target in targets if isinstance(target, ast.Name)}
+        used = [node for node in parents if isinstance(node, ast.Attribute)]
         runs = {each.attr for each in used if each.value is call}
         runs |= {each.attr for each in used if isinstance(each.value, ast.Name) and each.value.id in bound}
     else:
@@ -96,9 +94,16 @@ def located(module: str, nodes: list[ast.AST], call: ast.Call, scope: dict[str, 
     try:
         values = [eval(compile(ast.Expression(each), module, "eval"), scope) for each in (call.args[0], *flags)]
     except NameError:  # of what a function was given
-        functions = [each for each in nodes if isinstance(each, ast.FunctionDef) and call in ast.walk(each)]
-        return ".".join([module, *(each.name for each in functions[-1:])]), None, False
+        functions = [each for each in around if isinstance(each, ast.FunctionDef)]
+        return ".".join([module, *(each.name for each in functions[:1])]), None, False
     return f"{module}:{call.lineno}", re.compile(*values), bool(runs & SEARCHES)
+
+
+def outwards(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> Iterator[ast.AST]:
+    """What a node is in, the innermost first."""
+    while node in parents:
+        node = parents[node]
+        yield node
 
 
 ALL = list(expressions())

@@ -34,7 +34,7 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "deploy/test_nothing_writable.py", "deploy/test_release.py", "deploy/test_systemd.py",
             "deploy/test_two_runs.py",
         ),
-        "verbs and tables for a terminal": ("cli", "top"),
+        "verbs and tables for a terminal": ("cli", "e2e/test_explain_now.py", "top"),
         "configuration files, of which no module is compiled": (
             "config/test_check_messages.py", "config/test_config_advice.py", "config/test_config_hostile.py",
             "config/test_config_merge.py", "config/test_config_provenance.py", "config/test_config_random.py",
@@ -53,6 +53,9 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "stores/test_redis_large_fleets.py", "stores/test_redis_line.py", "stores/test_redis_rate_lists.py",
             "stores/test_redis_rate_parts.py", "stores/test_redis_releases.py", "stores/test_redis_under_load.py",
         ),
+        "apps whose HTTPS is intercepted: what reads and answers it is held in both runs by server/test_intercept.py": (
+            "e2e/test_e2e_intercept.py",
+        ),
         "how a process begins, ends and writes": (
             "e2e/test_forked.py", "e2e/test_full_disk.py", "e2e/test_stalls.py", "e2e/test_terminal.py",
             "e2e/test_told_to_end.py", "e2e/test_whole_output.py",
@@ -63,12 +66,28 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "deploy/test_compiled.py", "deploy/test_freed_memory.py", "deploy/test_memory_group.py",
         ),
         "simulations: lab/test_simulated_alike.py holds that both give the same figures": (
-            "lab/test_any_reports.py", "lab/test_apps_bounds.py", "lab/test_apps_played.py",
-            "lab/test_behaviour_before.py", "lab/test_demo.py", "lab/test_judge.py", "lab/test_possible.py",
-            "lab/test_simulate.py", "lab/test_simulate_fleet.py", "lab/test_simulate_limits_and_apps.py",
+            "lab/test_any_reports.py", "lab/test_apps_bounds.py", "lab/test_apps_played.py", "lab/test_asking_redis.py",
+            "lab/test_behaviour_before.py", "lab/test_demo.py", "lab/test_drawn_weather.py", "lab/test_judge.py",
+            "lab/test_lab_clock.py", "lab/test_played_scripts.py", "lab/test_possible.py", "lab/test_simulate.py",
+            "lab/test_simulate_fleet.py", "lab/test_simulate_limits_and_apps.py",
             "lab/test_simulate_processes.py", "lab/test_simulated_alike.py",
             "lab/test_weather.py", "lab/test_weather_bounds.py", "lab/test_weather_turns.py",
             "lab/test_weather_variants.py",
+        ),
+        "explanations, and files of policy tests, of whose modules none is compiled: what they play, which is, is held"
+        " in both runs by tests/policy and tests/retry": (
+            "lab/test_explain.py", "lab/test_explain_kept.py", "lab/test_flaky.py", "lab/test_policy_test_files.py",
+            "lab/test_policy_test_output.py", "lab/test_policy_tests_before.py", "lab/test_what_if.py",
+        ),
+        "reloads, workers that come and go, and keys in files, of whose modules none is compiled: that calls go on"
+        " meanwhile is held in both runs by e2e/test_e2e_process.py and e2e/test_workers.py": (
+            "e2e/test_credentials_served.py", "e2e/test_key_files_swapped.py", "e2e/test_reload_live.py",
+            "e2e/test_workers_change.py",
+        ),
+        "everything at once, as it is shipped; its parts are held in both runs": ("chaos",),
+        "news of a fleet's processes through Redis: held in both runs by stores/test_redis_weather.py and"
+        " e2e/test_redis_processes.py": (
+            "e2e/test_redis_news_processes.py", "e2e/test_redis_weather_processes.py",
         ),
         "records in shared memory, of whose modules none is compiled: what these extend, which is, is held in both runs"
         " by stores/test_shared_words.py and stores/test_calls_in_weather.py": (
@@ -85,13 +104,17 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+#: The parts of each path, by the run that has it.
+_PARTS = {run: {tuple(each.split("/")) for paths in ONCE[run].values() for each in paths} for run in RUNS}
+
+
 def is_left_out(path: Path, run: str) -> bool:
     """Whether the other one of the two runs has what is at this path."""
-    other = RUNS[1 - RUNS.index(run)]
-    if not path.is_relative_to(TESTS):
+    parts, above = path.parts, len(TESTS.parts)
+    if parts[:above] != TESTS.parts:
         return False
-    below = path.relative_to(TESTS)
-    return any(below.is_relative_to(each) for paths in ONCE[other].values() for each in paths)
+    others = _PARTS[RUNS[1 - RUNS.index(run)]]
+    return any(parts[above:end] in others for end in range(above + 1, len(parts) + 1))
 
 
 def has_seed(path: Path, seed: int, run: str) -> bool:
