@@ -36,6 +36,9 @@ MOST_SCOPES = 10_000
 #: The most scopes of all upstreams whose last use is noted.
 _MOST_USED = 4 * MOST_SCOPES
 
+#: The letters of the scope value that stands for a header's value.
+_DIGEST = len(digest(()).hex())
+
 #: The definition of a bucket or a breaker.
 Spec = BucketSpec | BreakerSpec
 
@@ -119,9 +122,8 @@ class Registry:
         self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
         self._limits: dict[str, dict[str, int]] = {}
         self._renewed: set[Key] = set()  # groups of endpoints that this generation has looked up
-        self._in_force: dict[
-            str, dict[Key, BucketSpec]
-        ] = {}  # by upstream: its own buckets' definitions, as far as looked up
+        #: By upstream: its own buckets' definitions and the scopes that they are kept by, as far as looked up.
+        self._in_force: dict[str, dict[Key, tuple[BucketSpec, set[str]]]] = {}
         self._resize_places(now)
         return forgotten
 
@@ -150,13 +152,14 @@ class Registry:
     def shared(self, now: float) -> Iterator[Shared]:
         """Iterate over every bucket that has been used, as the configuration in force defines it, with a label that
         identifies it. If a reload changed a bucket's definition and no call has used the bucket since, the change takes
-        effect here. More buckets may appear during the iteration.
+        effect here. A bucket that the configuration does not have any more, or not for such scopes, is kept, since it
+        may come back, and left out: nothing would ever raise its level. More buckets may appear during the iteration.
         """
         tables: dict[str, Mapping[Key, Bucket | RateBucket]] = {"bucket": self._buckets, "rate": self._rates}
         for role, table in tables.items():
             for key in list(table):
                 self._renew(role, key, now)
-                if key in table:
+                if key in table and self._is_in_force(role, key):
                     yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
@@ -174,21 +177,39 @@ class Registry:
         """The definition, in the configuration in force, of the bucket with this key; None if there is none. `role`:
         "bucket" or "rate".
         """
+        if key[0]:
+            return self._own_in_force(role, key)[0]
+        named = self._named.get(str(key[1]))
+        return None if named is None else named.spec
+
+    def _own_in_force(self, role: str, key: Key) -> tuple[BucketSpec | None, set[str]]:
+        """The definition, in the configuration in force, of an upstream's own bucket, and the kinds of scope that it is
+        kept by. `role` and `key`: those of `_spec_in_force`.
+        """
         upstream = str(key[0])
-        if not upstream:
-            named = self._named.get(str(key[1]))
-            return None if named is None else named.spec
-        specs = self._in_force.get(upstream)
-        if specs is None:
-            specs = self._in_force[upstream] = {}
+        found = self._in_force.get(upstream)
+        if found is None:
+            found = self._in_force[upstream] = {}
             for policy in self._policies_of(upstream):
                 refs = [("rate", ref) for ref in policy.rates]
                 if policy.bucket is not None:
                     refs.append(("bucket", policy.bucket))
                 for which, ref in refs:
                     if ref.name is None:
-                        specs[which, *_key(ref, (upstream, self._definition(policy), ""))[:2]] = ref.spec
-        return specs.get((role, *key[:2]))
+                        place = (which, *_key(ref, (upstream, self._definition(policy), ""))[:2])
+                        scopes = found[place][1] if place in found else set()
+                        found[place] = ref.spec, {*scopes, policy.scope.by}
+        return found.get((role, *key[:2]), (None, set()))
+
+    def _is_in_force(self, role: str, key: Key) -> bool:
+        """Whether a call under the configuration in force may use the bucket with this key, as far as is known. `role`:
+        "bucket" or "rate".
+        """
+        if self._policies_of is _unknown:
+            return True
+        if not key[0]:
+            return str(key[1]) in self._named
+        return _scope_of(str(key[2])) in self._own_in_force(role, key)[1]
 
     def mirror(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
         """Make an object that another process has under this key, so that it can be observed here. `sort`: the kind of
@@ -491,6 +512,13 @@ def _key(ref: BucketRef, own: Key) -> Key:
     if ref.name is not None:
         return ("", ref.name)
     return own if ref.group is None else (own[0], ref.group, own[2])
+
+
+def _scope_of(value: str) -> str:
+    """The kind of scope (`scope.by`) that has values like this one."""
+    if not value:
+        return "upstream"
+    return "header" if len(value) == _DIGEST and not value.strip("0123456789abcdef") else "host"
 
 
 def _label(key: Key) -> str:

@@ -58,6 +58,21 @@ def test_what_another_process_made_by_an_older_definition_is_looked_up_again() -
     assert [each.bucket.capacity for each in registry.shared(1.0)] == [100]
 
 
+@pytest.mark.parametrize("before", [Scope("host"), Scope("upstream"), Scope("header", "x-key")])
+@pytest.mark.parametrize("after", [Scope("host"), Scope("upstream"), Scope("header", "x-key"), None])
+def test_a_bucket_that_no_call_can_use_any_more_is_not_shown(before: Scope, after: Scope | None) -> None:
+    """Its level would never rise: an alert for it would not end. It comes back as it was."""
+    registry = Registry()
+    first, second = replace(POLICY, scope=before), replace(POLICY, scope=after or before)
+    registry.forget_policies(lambda _: [first])
+    state = registry.scope(first, asked(), 0.0)
+    both = [state.bucket, *state.rates]
+    registry.forget_policies(lambda _: [] if after is None else [second])
+    assert [each.bucket for each in registry.shared(1.0)] == (both if after == before else [])
+    registry.forget_policies(lambda _: [first])
+    assert [each.bucket for each in registry.shared(1.0)] == both
+
+
 def asked(host: str = "a.test", key: str = "1") -> Request:
     return Request("GET", host, "/", MappingFields([("x-key", key)]))
 
