@@ -11,7 +11,7 @@ from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.payment cimport Payment
 from proxy.retry.refusals cimport why_not
 from proxy.retry.states cimport Flight, Flying, Next
-from proxy.retry.value_bases cimport FaultBase, PolicyBase, StrategyBase, VerdictBase
+from proxy.retry.value_bases cimport FaultBase, StrategyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -79,7 +79,6 @@ cdef class ObservedFlow(PassiveFlow):
 cpdef bint is_safe(VerdictBase verdict, FaultBase fault, bint idempotent, unsafe_methods) except -1
 cdef double _safe_until(Failure failure, double first_sent, bint idempotent, unsafe_methods) except? -1
 cpdef first_no(CallState call, Failure failure, bint disabled, bint safe)
-cpdef bint too_long(delay, PolicyBase policy) except -1
 cdef tuple _named_wait(CallState call, Failure failure, double now)
 cpdef explain_no(CallState call, no, Failure failure, double now, bint delivered=*)
 cpdef note_no(CallState call, Failure failure, Flight flight, no, double now, bint delivered=*)

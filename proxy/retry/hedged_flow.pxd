@@ -3,7 +3,7 @@ cimport cython
 from proxy.retry.buckets cimport Bucket
 from proxy.retry.call_state cimport CallState
 from proxy.retry.facts cimport Failure
-from proxy.retry.flows cimport SequentialFlow, explain_no, first_no, note_no, too_long
+from proxy.retry.flows cimport SequentialFlow, explain_no, first_no, note_no
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.payment cimport Payment
 from proxy.retry.states cimport Flight, Next

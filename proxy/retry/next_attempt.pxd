@@ -40,7 +40,6 @@ cdef class NextAttempt:
     cpdef Admission gates(self)
     @cython.locals(request=Request, policy=PolicyBase, caller=Caller)
     cpdef Caller caller(self)
-    cpdef RouteNames names(self)
     @cython.locals(policy=PolicyBase)
     cpdef RouteNames plain_names(self)
     @cython.locals(rules=PushbackPolicyBase)

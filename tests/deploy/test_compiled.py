@@ -108,6 +108,18 @@ def test_a_policy_is_the_same_in_another_process() -> None:
     assert replace(there, mode="off").strategy == sent.strategy
 
 
+@pytest.mark.parametrize("module", TYPED)
+def test_every_function_with_types_is_defined(module: str) -> None:
+    """What a types file declares and its module does not define fails to compile; Python alone does not see it."""
+    file = (ROOT / module.replace(".", "/")).with_suffix(".py")
+    source = (file if file.exists() else file.with_suffix(".pyx")).read_text()
+    defined = set(re.findall(r"^ *(?:async def|def|c?p?def [^(\n]*?) *(\w+)\(", source, re.M))
+    declares = re.findall(
+        r"^ *cp?def (?!class |enum |extern )[^(\n]*?(\w+)\(", file.with_suffix(".pxd").read_text(), re.M
+    )
+    assert not set(declares) - defined
+
+
 def test_every_types_file_belongs_to_a_module_that_is_compiled() -> None:
     beside = {str(path.relative_to(ROOT).with_suffix("")).replace("/", ".") for path in (ROOT / "proxy").rglob("*.pxd")}
     assert beside <= set(MODULES)
