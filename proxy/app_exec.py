@@ -132,10 +132,10 @@ def run(config: str | None, command: Sequence[str], *, intercept: bool, quiet: b
 
 
 def _settled(file: str | None, folder: str, *, intercept: bool) -> tuple[Settings, str]:
-    """Return the settings for the redrive that `redrive exec` starts for its command, read from `file` (None: the
-    defaults), and the folder of the CA that was made for it, "" if none was. If these settings intercept the TLS of any
-    upstream, a CA is made in `folder`, unless they name one that exists and `intercept`, which asks to intercept all
-    upstreams, is false.
+    """Return the settings for the redrive that `redrive exec` starts for its command, and the folder of the CA that was
+    made here for it ("" if none was). `file`: the configuration to read, None for the defaults. `folder`: where to make
+    a CA. `intercept`: the TLS of all upstreams is intercepted, with a CA that is made here. Without it, a CA is made if
+    the settings intercept the TLS of any upstream, and the CA that they name does not exist.
     """
     settings = _loaded(file, _Edit(file, "", intercept=intercept))
     if not intercepts(settings) or (not intercept and Path(settings.ca.cert).exists()):

@@ -101,7 +101,9 @@ class OpenPages(NamedTuple):
 
 
 class AdminServer(web.Server):
-    """All connections of one port. `made` is the server that aiohttp made for the application."""
+    """The server of the admin port or the probe, which keeps count of its connections and bounds their number. `made`:
+    the server that aiohttp made for the application.
+    """
 
     def __init__(self, made: web.Server) -> None:
         super().__init__(self._answer, request_factory=made.request_factory, handler_cancellation=True)

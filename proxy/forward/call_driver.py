@@ -352,12 +352,7 @@ class CallDriver(AttemptOwner):
                 delivery.break_off(None, grpc=False)
             delivery.resumer = None
         pipe = delivery.pipe
-        for attempt in self.flights.values():
-            if pipe is not None and pipe.is_over and attempt.stream is not None:
-                attempt.stream.close()  # what was written goes out yet
-                attempt.stream = None
-            if attempt.stream is not None or attempt.task is not None:
-                attempt.drop()
+        self._drop_attempts()
         if self.plan.policy.tokens is not None or self.journey is not None:
             settle_price(call, self.flights, self.journey, outcome, now)
         given_up = False
@@ -385,6 +380,16 @@ class CallDriver(AttemptOwner):
         self._undecided.release()  # breaks a reference cycle
         self._forget_call(so_far, outcome, last)
         self.release_app()
+
+    def _drop_attempts(self) -> None:
+        """Release the connections of all attempts, which the call needs no more."""
+        pipe = self.delivery.pipe
+        for attempt in self.flights.values():
+            if pipe is not None and pipe.is_over and attempt.stream is not None:
+                attempt.stream.close()  # what was written goes out yet
+                attempt.stream = None
+            if attempt.stream is not None or attempt.task is not None:
+                attempt.drop()
 
     def _forget_call(self, so_far: CallState, outcome: Outcome, last: Attempt | None) -> None:
         """Make the driver ready for the next call, as it is after a call about which nothing had to be decided, if the

@@ -158,6 +158,17 @@ class _PushbackReader:
         for value in self.values("x-amz-retry-after"):
             self.note("x-amz-retry-after", _milliseconds(value))
         cools = self.status in (429, 503)
+        named = self.read_retry_after(cools)
+        for each in (delay for dialect in dialects for delay in dialect.delays):
+            for value in self.evidence.json(each.path) if self.evidence is not None else ():
+                self.note(".".join(each.path), self.moment(each.format, value), cools=cools)
+        if not named:  # Retry-After and Retry-After-Ms win over fields that name the end of a window
+            self.read_windows(cls, dialects, cools)
+
+    def read_retry_after(self, cools: bool) -> bool:
+        """Read the fields that name the delay itself. Returns whether Retry-After or Retry-After-Ms names one. `cools`:
+        the answer begins a cooldown.
+        """
         readable = map(self.retry_after, self.values("retry-after"))
         retry_after = [seconds for seconds in readable if seconds is not None]
         named = bool(retry_after)
@@ -168,11 +179,10 @@ class _PushbackReader:
                 milliseconds = _milliseconds(value)
                 named = named or (milliseconds is not None and name == "retry-after-ms")
                 self.note(name, milliseconds, cools=cools)
-        for each in (delay for dialect in dialects for delay in dialect.delays):
-            for value in self.evidence.json(each.path) if self.evidence is not None else ():
-                self.note(".".join(each.path), self.moment(each.format, value), cools=cools)
-        if named:  # Retry-After and Retry-After-Ms win over fields that name the end of a window
-            return
+        return named
+
+    def read_windows(self, cls: Class, dialects: Sequence[Dialect], cools: bool) -> None:
+        """Read the fields that name the end of a limit's window. `cools`: the answer begins a cooldown."""
         if cools:
             for name, seconds in self.rate_limit():
                 self.note(name, seconds, cools=True)

@@ -254,8 +254,9 @@ class ReportTrust:
 
     @staticmethod
     def _stands(trust: _Trust, reported: ReportedLimit, now: float) -> None:
-        """Note whether reports have named the same reset for some seconds, while no more is left. A limit that refills
-        continuously would put the reset off. `trust`: what is known of this limit. `reported`: see `takes`.
+        """Note whether reports have named the same moment as the limit's reset for some seconds, while the remainder
+        did not grow. So the limit does not refill continuously, since each attempt would then put the reset off.
+        `trust`: what is known of this limit. `reported`: see `takes`.
         """
         first = trust.standing
         moved = None if first is None else now + reported.reset - trust.standing_at - first.reset

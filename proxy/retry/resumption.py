@@ -34,6 +34,14 @@ class Resumption:
     def __init__(self) -> None:
         self.count = self.without = 0
 
+    def may_follow(self, progress: int, most: int) -> bool:
+        """Whether another resumption may follow the latest one, which brought the app `progress` bytes before the
+        answer broke again. `most`: the bound on `without` (`resume.max`).
+        """
+        if progress < PROGRESS:
+            self.without += 1
+        return self.count < MOST and self.without < most
+
 
 def would_resume(call: CallState, fault: Fault) -> bool:
     """Whether the policy allows an answer that broke with `fault` to be resumed. The mode `observe` counts as `enforce`
@@ -58,9 +66,7 @@ def resume(
     if spec is None or policy.mode != "enforce" or not would_resume(call, fault):
         return ()
     so_far = call.resumption
-    if so_far is not None and progress < PROGRESS:
-        so_far.without += 1
-    if so_far is not None and (so_far.count >= MOST or so_far.without >= spec.max):
+    if so_far is not None and not so_far.may_follow(progress, spec.max):
         return ()
     failure = Failure(
         flight.attempt,
@@ -81,17 +87,7 @@ def resume(
     decided = next_attempt.pay_for(Next(due, price), now)
     if not isinstance(decided, Next):
         return ()
-    flight.land(now)
-    if next_attempt.keys is not None:
-        next_attempt.keys.bind()
-    if next_attempt.picker is not None:
-        next_attempt.picker.only = flight.endpoint
-    record = call.note(flight, now, "resumed", None, call.reply)
-    record.record_fault(fault)
-    record.delay = due - now
-    if so_far is None:
-        so_far = call.resumption = Resumption()
-    so_far.count += 1
+    _note_resumption(call, flight, fault, due, now)
     call.delivered, call.failure, call.deadline = None, None, until
     payment = next_attempt.payment
     assert payment is not None  # the price was paid, or is owed
@@ -104,6 +100,24 @@ def resume(
         return (WakeAt(due),)
     payment.owed.asked = True
     return (WakeAt(due), Ask(payment.owed.price, due))
+
+
+def _note_resumption(call: CallState, flight: Flight, fault: Fault, due: float, now: float) -> None:
+    """Note that the attempt `flight`, whose answer broke with `fault`, is followed by one for the rest, at the time
+    `due`. The rest is asked of the same endpoint, with the same credential.
+    """
+    next_attempt = call.next_attempt
+    flight.land(now)
+    if next_attempt.keys is not None:
+        next_attempt.keys.bind()
+    if next_attempt.picker is not None:
+        next_attempt.picker.only = flight.endpoint
+    record = call.note(flight, now, "resumed", None, call.reply)
+    record.record_fault(fault)
+    record.delay = due - now
+    if call.resumption is None:
+        call.resumption = Resumption()
+    call.resumption.count += 1
 
 
 def resume_again(call: CallState, flow: SequentialFlow, flight: Flight, failure: Failure, now: float) -> Actions:

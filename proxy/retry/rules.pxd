@@ -67,5 +67,6 @@ cpdef bint any_matches(list values, glob) except -1
 cpdef bint is_named(rule, event) except -1
 @cython.locals(left=list, at=cython.Py_ssize_t, keys=cython.Py_ssize_t)
 cdef _gather(document, tuple path, list found)
+cdef str _scalar(value)
 cdef bint _reaches(rule, int status, grpc) except -1
 cpdef Ruleset ruleset(ClassifyBase classify)

@@ -194,14 +194,8 @@ def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
     while left:
         value, at = left.pop()
         if at == keys:
-            if isinstance(value, str):
-                found.append(value)
-            elif isinstance(value, bool):
-                found.append("true" if value else "false")
-            elif value is None:
-                found.append("null")
-            elif value is not NOT_JSON:
-                found.append("")
+            if value is not NOT_JSON:
+                found.append(_scalar(value))
         elif isinstance(value, dict):
             key = path[at]
             if key in value:
@@ -214,6 +208,15 @@ def _gather(document: object, path: tuple[str, ...], found: list[str]) -> None:
             else:
                 for element in reversed(value):
                     left.append((element, at))
+
+
+def _scalar(value: object) -> str:
+    """A scalar of a JSON document as `_gather` writes it; "" for an object or a list. Numbers were read as strings."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else ""
 
 
 # -- asking many rules at once ----------------------------------------------------------------------------------------

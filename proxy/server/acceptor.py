@@ -40,7 +40,7 @@ from proxy.server.drain import Drain
 from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.intercept import CaError, NotForNameError
 from proxy.server.intercept.interception import Interception, Notify, Secured
-from proxy.server.routing import Exposure, Inside, Rejection, admit, admit_connect, denied, tunnel_endpoints
+from proxy.server.routing import Admitted, Exposure, Inside, Rejection, admit, admit_connect, denied, tunnel_endpoints
 from proxy.transport.clock import monotonic, wall
 from proxy.wire.head import RequestHead
 
@@ -282,27 +282,28 @@ class Acceptor(web.Server):
         if admitted is None:
             self._answer_here(connection, head, "the proxy itself was asked")
             return None
-        target = (
-            admitted.policy.target or admitted.upstream.target
-        )  # a route may have its own, say with another `verify`
-        destination = destination_of(
-            head,
-            target,
-            self.context.pool,
-            scheme=admitted.scheme,
-            place=admitted.place,
-            strict=not exposure.loopback,
-        )
-        plan = Plan(head, admitted.request, admitted.policy, destination, admitted.rest, traced=self.tracer is not None)
-        plan.by_service = admitted.by_service
+        plan = self._new_plan(head, admitted, strict=not exposure.loopback)
         if apps is not None:
             plan.request.app, plan.naming = app_of(apps, head, name), naming_of(apps, head)
-        if admitted.policy.fallback:
-            plan.ways = Ways(self.settings.router, strict=not exposure.loopback, traced=self.tracer is not None)
         # The fields that show a loop must be examined with each request, so its plan is not used again.
         if head.slow_path is None and b"via" not in head.specials and b"x-redrive-loop" not in head.specials:
             plan.upstream = admitted.upstream
             self._keep_plan(connection, head, plan)
+        return plan
+
+    def _new_plan(self, head: RequestHead, admitted: Admitted, *, strict: bool) -> Plan:
+        """Return the plan of a request that was admitted. `strict`: loopback addresses that no upstream's `url` names
+        are denied.
+        """
+        policy, traced = admitted.policy, self.tracer is not None
+        target = policy.target or admitted.upstream.target  # a route may have its own, say with another `verify`
+        destination = destination_of(
+            head, target, self.context.pool, scheme=admitted.scheme, place=admitted.place, strict=strict
+        )
+        plan = Plan(head, admitted.request, policy, destination, admitted.rest, traced=traced)
+        plan.by_service = admitted.by_service
+        if policy.fallback:
+            plan.ways = Ways(self.settings.router, strict=strict, traced=traced)
         return plan
 
     def _known_plan(self, connection: Asker, head: RequestHead) -> Plan | None:

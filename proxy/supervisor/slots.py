@@ -314,8 +314,8 @@ class Slots:
                 slot.adopter.send(Listen(slot.places), slot.descriptors)
 
     async def take_back(self, worker: WorkerProcess) -> None:
-        """Note that a worker is ready and accepts on its own sockets; the worker that accepted on them meanwhile
-        stops.
+        """Note that a worker is ready and accepts on its own sockets. The worker that accepted on them until now
+        does so no more.
         """
         slot = self.of(worker)
         if slot is not None and slot.adopter is not None:

@@ -78,7 +78,8 @@ class SharedLanePlaces(LanePlaces):
         self._counts = [0] * GENERATIONS
 
     def begin_generations(self, half: float, now: float) -> None:
-        """Begin the generations of places that are due. Each replaces the oldest one, whose places are counted no more.
+        """Begin the generations that are due. Places are counted by the generation in which they were taken, and a new
+        generation replaces the oldest one, whose places are counted no more: so those of a dead worker are forgotten.
         `half`: half of the longest time for which a place is in use, in seconds.
         """
         for _ in range(GENERATIONS):
