@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from proxy.config.advice import unused_app
 from proxy.config.settings import Address, Settings
+from proxy.retry.apps import Apps
 from proxy.server.intercept import intercepts, needed
 from proxy.transport.clock import wall
 
@@ -66,7 +68,7 @@ def variables(
     excluded. `app`: the name by which redrive is to know the app, "" for none; the url then has a password too, since
     requests and urllib send no user without one. Raises NotWritableError if no listener can be named in a URL.
     """
-    address = next((address for address in settings.listen if address.unix is None and address.port), None)
+    address = _listener(settings, app)
     if address is None:
         raise NotWritableError("no listener has a TCP port that an app could use")
     return {
@@ -76,6 +78,32 @@ def variables(
         **({"JAVA_TOOL_OPTIONS": _java(address.nearby, settings, environ, app)} if java else {}),
         **_of_certificates(settings),
     }
+
+
+def _listener(settings: Settings, app: str) -> Address | None:
+    """The listener to point an app at: the first one with a port; if it is to be known by the name `app`, the first one
+    that knows it so, where there is one. None if there is no listener with a port.
+    """
+    places = [address for address in settings.listen if address.unix is None and address.port]
+    right = (each for each in places if app and _name_at(settings.apps, each, app) == app)
+    return next(right, places[0] if places else None)
+
+
+def _name_at(apps: Apps | None, address: Address, user: str) -> str:
+    """The name by which an app is known that comes by this listener with `user` in the proxy's url; "" for none."""
+    ways = {"listener": address.app, "proxy_user": user}
+    return next((name for how in (apps.by if apps is not None else ()) if (name := ways.get(how))), "")
+
+
+def why_not_known(settings: Settings, app: str) -> str:
+    """Why an app with the variables for the name `app` is not known by it, "" if it is."""
+    address = _listener(settings, app)
+    if address is None or settings.apps is None:
+        return unused_app(app, settings.apps, "proxy_user")
+    known_as = _name_at(settings.apps, address, app)
+    if known_as not in ("", app):
+        return f"{address} names it {known_as} first: give it a listener of its own, or one without an app"
+    return unused_app(app, settings.apps, "listener" if address.app == app else "proxy_user")
 
 
 def before(environ: Mapping[str, str], name: str, ours: str = "") -> str | None:

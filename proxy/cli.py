@@ -224,8 +224,8 @@ def env(options: argparse.Namespace) -> int:
         saved,
         variables,
         warn_if_missing,
+        why_not_known,
     )
-    from proxy.config.advice import unused_app
 
     if options.unset and options.shell == "dotenv":
         return _refuse("a .env file can't unset a variable: leave its lines out")
@@ -236,7 +236,7 @@ def env(options: argparse.Namespace) -> int:
     if options.app is not None and not PLAIN_NAME.fullmatch(name):
         shown = name or repr("")  # a variable of a script that is not set, say
         return _refuse(f"--app {shown}: a name has letters, digits, dots, dashes and underscores, and nothing else")
-    if name and (why := unused_app(name, settings.apps, "proxy_user")):
+    if name and (why := why_not_known(settings, name)):
         print(f"redrive: --app {name}: {why}", file=sys.stderr)
     try:
         dotenv = options.shell == "dotenv"  # for other shells than this one, whose values say nothing there

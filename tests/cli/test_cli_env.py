@@ -197,6 +197,38 @@ def test_a_name_that_will_not_count_is_told(
     )
 
 
+@pytest.mark.parametrize(
+    ("by", "app", "port", "said"),
+    [
+        ("[listener, proxy_user]", "batch", 8082, ""),
+        ("[listener, proxy_user]", "web", 8081, ""),
+        ("[listener, proxy_user]", "cron", 8083, ""),
+        ("[listener]", "batch", 8082, ""),
+        ("[proxy_user, listener]", "batch", 8081, ""),
+        (
+            "[listener]",
+            "cron",
+            8081,
+            "127.0.0.1:8081 names it web first: give it a listener of its own, or one without",
+        ),
+    ],
+)
+def test_an_app_is_sent_where_it_is_known_by_its_name(
+    by: str, app: str, port: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a listener says comes first: at the first one, every app would be counted as web."""
+    file = tmp_path / "redrive.yaml"
+    own = '{address: "127.0.0.1:8081", app: web}, {address: "127.0.0.1:8082", app: batch}'
+    file.write_text(
+        f"listen: [unix:x, {own}, 127.0.0.1:8083]\napps: {{by: {by}, known: {{web: {{}}, batch: {{}}, cron: {{}}}}}}\n"
+    )
+    assert main(["env", "-c", str(file), "--app", app]) == 0
+    printed = capsys.readouterr()
+    assert f"export HTTP_PROXY=http://{app}:x@127.0.0.1:{port}\n" in printed.out
+    told = [line for line in printed.err.splitlines() if "--app" in line]
+    assert len(told) == bool(said) and all(line.startswith(f"redrive: --app {app}: {said}") for line in told)
+
+
 def test_an_empty_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A variable of the script that is not set, say: the app would be counted among the others, and nothing said so."""
     file = tmp_path / "redrive.yaml"
