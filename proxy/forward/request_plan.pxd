@@ -66,6 +66,8 @@ cdef class Plan:
     cpdef PreparedRequest plain_request(self, Origin origin, long number, str via)
 
 
+@cython.locals(plan=Plan, at=Py_ssize_t)
+cpdef Plan take_turns(list plans, Plan last, Asking head)
 cdef tuple course_of(PolicyBase policy)
 @cython.locals(some=dict, others=dict)
 cdef bint _steers_alike(Asking head, Asking old) except -1

@@ -30,6 +30,8 @@ _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
 #: Fields whose value does not decide the destination or the policy.
 _ASIDE = frozenset({b"content-length", b"grpc-timeout"})
+#: The number of plans that a connection keeps beside the last one, for requests that take turns on it.
+PLANS = 4
 #: The most trailers that a plan remembers: one method has few different ones.
 _ENDS = 16
 
@@ -116,31 +118,10 @@ class Plan:
     goes_elsewhere: bool = False
 
     __slots__ = (
-        "answer_lines",
-        "answered",
-        "begins",
-        "by_service",
-        "destination",
-        "edits",
-        "ends",
-        "head",
-        "is_grpc",
-        "keyed",
-        "looks",
-        "naming",
-        "patience",
-        "plain",
-        "policy",
-        "prepared",
-        "protocol",
-        "request",
-        "rest",
-        "router",
-        "scope",
-        "traced",
-        "upstream",
-        "ways",
-    )
+        "answer_lines", "answered", "begins", "by_service", "destination", "edits", "ends", "head",
+        "is_grpc", "keyed", "looks", "naming", "patience", "plain", "policy", "prepared", "protocol",
+        "request", "rest", "router", "scope", "traced", "upstream", "ways",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -429,6 +410,22 @@ class Plan:
         if self.head.get(name) is not None:
             drop |= {name}
         return drop, add if self.head.method == "TRACE" else add + credentials.lines[number]
+
+
+def take_turns(plans: list[Plan], last: Plan, head: RequestHead) -> Plan | None:
+    """Find the plan for the method and authority of `head` among `plans`, which a connection keeps for requests that
+    take turns on it. If there is one, return it and keep `last` (the plan in use so far) in its place; else keep `last`
+    as well, instead of the oldest if there are too many, and return None.
+    """
+    for at in range(len(plans)):
+        plan = plans[at]
+        if plan.head.method == head.method and plan.head.authority == head.authority:
+            plans[at] = last
+            return plan
+    if len(plans) == PLANS:
+        del plans[0]
+    plans.append(last)
+    return None
 
 
 def _steers_alike(head: RequestHead, old: RequestHead) -> bool:

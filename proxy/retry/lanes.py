@@ -34,22 +34,9 @@ class Lanes:
     """
 
     __slots__ = (
-        "_credentials",
-        "_ends",
-        "_latest",
-        "_limited",
-        "_paths",
-        "by_name",
-        "first",
-        "fleet",
-        "holding",
-        "lost",
-        "quiet_from",
-        "traffic",
-        "traffics",
-        "usual",
-        "watch",
-    )
+        "_credentials", "_ends", "_latest", "_limited", "_paths", "by_name", "first", "fleet", "holding",
+        "lost", "quiet_from", "traffic", "traffics", "usual", "watch",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.quiet_from = -_NEVER

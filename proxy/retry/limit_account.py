@@ -81,16 +81,8 @@ class Account:
     """
 
     __slots__ = (
-        "_began",
-        "_late",
-        "_refills",
-        "_sent",
-        "_spent",
-        "refused_since",
-        "reports",
-        "succeeded",
-        "trust",
-    )
+        "_began", "_late", "_refills", "_sent", "_spent", "refused_since", "reports", "succeeded", "trust",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._spent = list(ONE)

@@ -56,20 +56,9 @@ class Outage:
     """
 
     __slots__ = (
-        "_gap",
-        "_probed_at",
-        "_since",
-        "_tried_at",
-        "_turned",
-        "_turned_at",
-        "answered_at",
-        "begins_again",
-        "endings",
-        "in_vain",
-        "probe",
-        "probe_at",
-        "since",
-    )
+        "_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "begins_again",
+        "endings", "in_vain", "probe", "probe_at", "since",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.since = _NEVER

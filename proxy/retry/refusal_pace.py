@@ -46,20 +46,9 @@ class RefusalPace:
     """The pace of one lane. `rate`: the pace, in attempts a second. Times are seconds on the callers' clock."""
 
     __slots__ = (
-        "_again_at",
-        "_before",
-        "_calls",
-        "_fast",
-        "_is_own",
-        "_is_settled",
-        "_is_slow",
-        "_own",
-        "_refused",
-        "_sent",
-        "_served",
-        "_share",
-        "rate",
-    )
+        "_again_at", "_before", "_calls", "_fast", "_is_own", "_is_settled", "_is_slow", "_own", "_refused",
+        "_sent", "_served", "_share", "rate",
+    )  # fmt: skip
 
     def __init__(self, calls: float, now: float) -> None:
         self._calls, self._served = calls, 0.0  # how many calls come, and how many attempts are served, a second

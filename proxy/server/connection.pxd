@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.forward.context cimport Context
 from proxy.forward.exchange cimport Exchange
-from proxy.forward.request_plan cimport Plan
+from proxy.forward.request_plan cimport Plan, take_turns
 from proxy.forward.streams cimport ConnectionStream
 from proxy.transport.clock cimport monotonic
 from proxy.transport.socket_calls cimport socket_of, write_at_once
@@ -56,7 +56,5 @@ cdef class AppConnection(ConnectionStream):
     cdef _start(self, Asking head, bytes payload, bint done, trailers)
     @cython.locals(last=Plan)
     cdef Plan _plan_for(self, Asking head)
-    @cython.locals(plans=list, plan=Plan, at=Py_ssize_t)
-    cdef Plan _take_turns(self, Plan last, Asking head)
     cdef _await_head(self)
     cdef _read_body(self, bytes data, Exchange exchange)

@@ -27,7 +27,7 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from proxy.forward.exchange import Exchange
-from proxy.forward.request_plan import Plan
+from proxy.forward.request_plan import Plan, take_turns
 from proxy.forward.streams import ConnectionStream
 from proxy.retry.facts import Fault
 from proxy.server import presence
@@ -57,8 +57,6 @@ _CLOSE = b"Connection: close\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 _UNFRAMED = frozenset({b"transfer-encoding", b"trailer"})
-#: The number of plans that a connection keeps beside the last one, for requests that take turns on it.
-PLANS = 4
 #: Methods whose answers are framed in their own ways.
 _BODILESS = frozenset({"HEAD", "CONNECT"})
 #: The very object that is the key in `specials`, because a dict finds it faster than an equal one.
@@ -338,7 +336,9 @@ class AppConnection(ConnectionStream):
         """
         last = self.plan
         if last is not None and (last.head.method != head.method or last.head.authority != head.authority):
-            last = self.plan = self._take_turns(last, head)
+            if self._plans is None:
+                self._plans = []
+            last = self.plan = take_turns(self._plans, last, head)
         if (
             last is not None
             and not (self._context.refusing or self.surplus)
@@ -346,24 +346,6 @@ class AppConnection(ConnectionStream):
         ):
             return last
         return self.acceptor.admit(self, head)
-
-    def _take_turns(self, last: Plan, head: RequestHead) -> Plan | None:
-        """Find the plan for this head's method and authority among those kept for this connection. If there is one,
-        return it and keep `last` (the plan in use so far) in its place; else keep `last` as well, instead of the oldest
-        if there are too many, and return None.
-        """
-        plans = self._plans
-        if plans is None:
-            plans = self._plans = []
-        for at in range(len(plans)):
-            plan = plans[at]
-            if plan.head.method == head.method and plan.head.authority == head.authority:
-                plans[at] = last
-                return plan
-        if len(plans) == PLANS:
-            del plans[0]
-        plans.append(last)
-        return None
 
     def _await_head(self) -> None:
         if self.since == 0.0:

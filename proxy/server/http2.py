@@ -110,7 +110,7 @@ class Http2Connection(Home):
             self._give_back(len(self.session.streams))
         Http2Protocol.flush(self)
 
-    # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
+    # -- proxy.wire.http2.stream.SessionOwner ----------------------------------------------------------------------
 
     def accept(self) -> Http2AppStream:
         """Return a new stream, for a request that the app begins."""

@@ -151,7 +151,7 @@ class UpstreamConnection(Http2Protocol):
         else:
             Http2Protocol.flush(self)
 
-    # -- proxy.wire.http2.session.SessionOwner ---------------------------------------------------------------------
+    # -- proxy.wire.http2.stream.SessionOwner ----------------------------------------------------------------------
 
     def accept(self) -> Stream:
         """Raise an error, because an upstream may open no streams."""

@@ -3,7 +3,8 @@ cimport cython
 from proxy.transport.clock cimport monotonic
 from proxy.transport.flusher cimport Flusher
 from proxy.wire.http2.outbox cimport Outbox
-from proxy.wire.http2.session cimport Session, SessionOwner
+from proxy.wire.http2.session cimport Session
+from proxy.wire.http2.stream cimport SessionOwner
 
 
 cdef class Http2Protocol(SessionOwner):

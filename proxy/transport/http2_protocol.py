@@ -12,7 +12,8 @@ from typing import Final, cast
 
 from proxy.transport.clock import monotonic
 from proxy.transport.flusher import Flusher
-from proxy.wire.http2.session import TURN, Session, SessionOwner
+from proxy.wire.http2.session import TURN, Session
+from proxy.wire.http2.stream import SessionOwner
 
 #: Seconds of reading after which a connection pauses, and how many times as long it pauses.
 LONG: Final = 0.0005

@@ -66,17 +66,9 @@ class Leaves:
     """The TLS contexts of one CA, by name. `wall` gives seconds since the epoch."""
 
     __slots__ = (
-        "_asked",
-        "_authority",
-        "_flying",
-        "_kept",
-        "_key",
-        "_key_pem",
-        "_limits",
-        "_listener",
-        "_wall",
+        "_asked", "_authority", "_flying", "_kept", "_key", "_key_pem", "_limits", "_listener", "_wall",
         "minted",
-    )
+    )  # fmt: skip
 
     def __init__(self, authority: Authority, wall: Callable[[], float]) -> None:
         self._authority = authority

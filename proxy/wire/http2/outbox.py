@@ -38,17 +38,9 @@ class Outbox(StreamOutbox):
     """
 
     __slots__ = (
-        "_begun",
-        "_out",
-        "_replies",
-        "_resumed",
-        "_size",
-        "_waiting",
-        "_writable",
-        "blocked",
-        "frame_limit",
+        "_begun", "_out", "_replies", "_resumed", "_size", "_waiting", "_writable", "blocked", "frame_limit",
         "window",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.blocked = False

@@ -7,7 +7,7 @@ from proxy.wire.http2.octets cimport FrameHeader, Slicer
 from proxy.wire.http2.outbox cimport Outbox
 from proxy.wire.http2.peer_limits cimport FrameBudget, PeerLimits
 from proxy.wire.http2.peer_settings cimport PeerSettings
-from proxy.wire.http2.stream cimport Stream, StreamSession
+from proxy.wire.http2.stream cimport SessionOwner, Stream, StreamSession
 from proxy.wire.http2.stream_ids cimport StreamIds
 from proxy.wire.http2.unfinished_frame cimport UnfinishedFrame
 
@@ -19,12 +19,6 @@ cdef int _SHAPE, _INTERIM, _LIGHT
 cdef long long MOST
 cdef FrameHeader HEADER
 cdef Slicer SLICER
-
-
-cdef class SessionOwner:
-    cpdef Stream accept(self)
-    cpdef opened(self)
-    cpdef changed(self)
 
 
 cdef class Session(StreamSession):

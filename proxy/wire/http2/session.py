@@ -64,7 +64,7 @@ from proxy.wire.http2.peer_limits import FrameBudget, PeerLimits
 from proxy.wire.http2.peer_settings import PeerSettings
 from proxy.wire.http2.request import Request2
 from proxy.wire.http2.response import Response2
-from proxy.wire.http2.stream import Stream, StreamSession
+from proxy.wire.http2.stream import SessionOwner, Stream, StreamSession
 from proxy.wire.http2.stream_ids import StreamIds
 from proxy.wire.http2.unfinished_frame import UnfinishedFrame
 
@@ -77,30 +77,6 @@ _SHAPE: Final = PADDED | PRIORITIZED | END_HEADERS
 #: list also their bytes.
 TURN: Final = 16384
 _LIGHT: Final = 64
-
-
-class SessionOwner:
-    """The methods that a session calls on its owner: the base class of owners."""
-
-    __slots__ = ()
-
-    def accept(self) -> Stream:
-        """Return a stream for a request that an app opens."""
-        raise NotImplementedError
-
-    def opened(self) -> None:
-        """Take note that the peer's SETTINGS have come."""
-        raise NotImplementedError
-
-    def changed(self) -> None:
-        """Take note that a stream is over, that the number of `places` has changed, or that the session drains."""
-        raise NotImplementedError
-
-    def failed(self, code: int, detail: str) -> None:
-        """Send what was gathered, and close the connection, which is given up for an error of the peer. `code`: the
-        error code of HTTP/2; `detail`: what the peer did, in a clause for people.
-        """
-        raise NotImplementedError
 
 
 class Session(StreamSession):

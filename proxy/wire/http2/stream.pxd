@@ -23,6 +23,12 @@ cdef class StreamSession:
     cpdef taken(self, Stream stream, Py_ssize_t size)
 
 
+cdef class SessionOwner:
+    cpdef Stream accept(self)
+    cpdef opened(self)
+    cpdef changed(self)
+
+
 cdef class Stream:
     cdef public bint answered, blocked, bodiless, ending, head_reported, over, received_all, sent_all, unwanted
     cdef public list begun

@@ -1,5 +1,5 @@
 """A stream of a session: the events that it reports to its owner, a subclass that overrides `on_…`, and the actions
-that the owner may take.
+that the owner may take. Also the base classes of what it works with: the session, its outbox, and its owner.
 """
 
 from __future__ import annotations
@@ -61,6 +61,30 @@ class StreamSession:
 
     def taken(self, stream: Stream, size: int) -> None:
         """Note that `stream` has released `size` bytes that it held."""
+        raise NotImplementedError
+
+
+class SessionOwner:
+    """The methods that a session calls on its owner: the base class of owners."""
+
+    __slots__ = ()
+
+    def accept(self) -> Stream:
+        """Return a stream for a request that an app opens."""
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """Take note that the peer's SETTINGS have come."""
+        raise NotImplementedError
+
+    def changed(self) -> None:
+        """Take note that a stream is over, that the number of `places` has changed, or that the session drains."""
+        raise NotImplementedError
+
+    def failed(self, code: int, detail: str) -> None:
+        """Send what was gathered, and close the connection, which is given up for an error of the peer. `code`: the
+        error code of HTTP/2; `detail`: what the peer did, in a clause for people.
+        """
         raise NotImplementedError
 
 

@@ -12,8 +12,8 @@ from proxy.wire.http2.hpack import literal
 from proxy.wire.http2.peer_limits import PeerLimits
 from proxy.wire.http2.request import Request2
 from proxy.wire.http2.response import Response2
-from proxy.wire.http2.session import Session, SessionOwner
-from proxy.wire.http2.stream import Stream
+from proxy.wire.http2.session import Session
+from proxy.wire.http2.stream import SessionOwner, Stream
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"api.test"), (b":path", b"/a"))
 POST = ((b":method", b"POST"), *GET[1:])
