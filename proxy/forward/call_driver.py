@@ -126,9 +126,8 @@ class CallDriver(AttemptOwner):
         if self.plan.policy.timeouts.first_byte is not None:
             self._note_sent(first)
         if answered:
-            call.head(
-                1, Reply(first.head.status, first.head), first.arrived
-            )  # the call's action, to deliver, is done already
+            # The call's action, to deliver, is done already.
+            call.head(1, Reply(first.head.status, first.head), first.arrived)
         if actions:
             self.carry_out(actions, self.started)
         if self.upload is not None and self.upload.overfull:  # the body was sent, and is not kept for another attempt
@@ -274,6 +273,7 @@ class CallDriver(AttemptOwner):
         upload = self.upload
         self._note_sent(attempt)
         if upload is not None:
+            self.moved = monotonic()  # the body is read again
             if upload.overfull and max(self.flights, default=0) < self.call.so_far.attempts:
                 self.context.loop.call_soon(self._settle, upload)
             else:
@@ -438,17 +438,14 @@ class CallDriver(AttemptOwner):
         full.
         """
         if upload.overfull:
-            for attempt in self.flights.values():
-                if attempt.stream is not None:
-                    self._lose(upload)
-                    break
+            flights = self.flights.values()
+            if [each for each in flights if each.stream is not None and each.state is not HOLDING]:
+                self._lose(upload)
         if not self.over:
             upload.settle(self.flights)
 
     def _lose(self, upload: Upload) -> None:
-        """Stop keeping the request's body for further attempts, since it has outgrown its buffer: only the attempts in
-        flight still get it.
-        """
+        """Stop keeping the request's body, which has outgrown its buffer: only the attempts in flight still get it."""
         if not upload.lose():
             return
         now, idle = monotonic(), self.plan.policy.timeouts.idle
@@ -541,6 +538,9 @@ def _deliver(driver: CallDriver, action: Deliver, now: float) -> None:
         driver.notify(now, Call.failed, (attempt.number, attempt.fault, now), call)
     else:
         driver.stream_on(attempt, now)
+        if driver.upload is not None:  # the attempt got no more of the body while its answer was held
+            attempt.pump()
+            driver._settle(driver.upload)
 
 
 def _hold(driver: CallDriver, action: Hold, now: float) -> None:

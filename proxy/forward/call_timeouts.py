@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.attempt import DELIVERING, FLYING, HOLDING, Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import resumer_of
@@ -84,7 +84,7 @@ class CallTimeouts:
         """Return the attempt at fault and its fault, if no byte has moved for longer than the idle timeout; None if the
         app is at fault.
         """
-        blocked = [each for each in self._flights.values() if each.stream is not None and each.stream.blocked]
+        blocked = [each for each in self._sending if each.stream is not None and each.stream.blocked]
         for attempt in self._flowing or blocked:
             return attempt, faults.idle_timeout(self._timeouts.idle, answered=attempt.state is DELIVERING)
         return None
@@ -121,6 +121,18 @@ class CallTimeouts:
         `total` limit them as usual.
         """
         return self._upload is not None and self._upload.replay.lost and self._call.so_far.committed
+
+    @property
+    def reads_no_body(self) -> bool:
+        """Whether the app can't send more of the request's body, because the call waits for its next attempt, and no
+        more of the body may be kept.
+        """
+        return self._upload is not None and self._upload.paused and not self._sending
+
+    @property
+    def _sending(self) -> list[Attempt]:
+        """The attempts that have a stream, without those whose answer is held until the next attempt is sent."""
+        return [each for each in self._flights.values() if each.stream is not None and each.state is not HOLDING]
 
     @property
     def _flowing(self) -> list[Attempt]:

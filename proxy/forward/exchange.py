@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 
-from proxy.forward.attempt import DELIVERING, FLYING, Attempt
+from proxy.forward.attempt import DELIVERING, FLYING, HOLDING, Attempt
 from proxy.forward.call_driver import NEVER, CallDriver
 from proxy.forward.call_timeouts import CallTimeouts
 from proxy.forward.fallback import body_of
@@ -312,8 +312,9 @@ class Exchange(CallDriver):
         if self.decided and type(self.call.so_far.state) is New and not awaits_body(self.plan, upload):
             self._begin_awaited(upload, monotonic())
         for attempt in list(self.flights.values()):
-            attempt.pump()
-            self._note_sent(attempt)
+            if attempt.state is not HOLDING:
+                attempt.pump()
+                self._note_sent(attempt)
         self._settle(upload)
 
     def _begin_awaited(self, upload: Upload, now: float) -> None:
@@ -394,7 +395,9 @@ class Exchange(CallDriver):
             timeouts = _timeouts_of(self)
             if not self.over and now >= timeouts.silence_due:
                 broken = timeouts.standing_still()
-                if broken is None:
+                if timeouts.reads_no_body:
+                    pass  # the proxy itself has paused the app
+                elif broken is None:
                     self._end_early(_NO_BODY)
                 elif not broken[0].stop_keeping():  # silence is no failure of a kept answer
                     self.failed(*broken)

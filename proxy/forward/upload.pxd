@@ -8,6 +8,7 @@ cdef class Upload:
     cdef public object _app
     cdef public Replay replay
     cdef public bint overfull
+    cdef public bint paused
     cdef public long long size
 
     cpdef append(self, bytes data)

@@ -19,10 +19,11 @@ from proxy.wire.head import Trailers
 class Upload:
     """The body of one call's request. `body`: the part of it that came with the head; `done`: that part is the whole
     body, with its `trailers` (None for none). `size`: the bytes of the body that have come. `overfull`: the body has
-    outgrown its buffer, and is given up for further attempts (`lose`) as soon as an attempt sends it.
+    outgrown its buffer, and is given up for further attempts (`lose`) as soon as an attempt sends it. `paused`: no more
+    of it is read from the app for now.
     """
 
-    __slots__ = ("_app", "overfull", "replay", "size")
+    __slots__ = ("_app", "overfull", "paused", "replay", "size")
 
     def __init__(
         self, app: AppStream, store: ReplayStore, body: bytes, *, done: bool, trailers: Trailers | None = None
@@ -31,7 +32,7 @@ class Upload:
         self.replay = Replay(store)
         self.replay.done = done
         self.replay.trailers = trailers
-        self.overfull = False
+        self.overfull = self.paused = False
         self.size = 0
         if body:
             self.append(body)
@@ -57,16 +58,19 @@ class Upload:
 
     def settle(self, flights: dict[int, Attempt]) -> None:
         """Read more of the body from the app as long as the attempts `flights` keep up with sending it, or unsent bytes
-        can be kept; else pause the app. Free the bytes that no attempt has to send any more.
+        can be kept; else pause the app. Free the bytes that no attempt has to send any more. An attempt whose answer is
+        held until another one is sent needs no more of the body.
         """
         replay = self.replay
         furthest_behind = replay.end
         waits, streams = True, False
         for each in flights.values():
+            if each.state is HOLDING:
+                continue
             if each.stream is not None or each.task is not None:
                 furthest_behind = min(furthest_behind, each.cursor)
             streams = streams or each.stream is not None
-            waits = waits and each.state is HOLDING
+            waits = False
         if replay.lost:
             replay.forget(furthest_behind)
         replay.wait(waits)
@@ -76,6 +80,7 @@ class Upload:
             is_behind = replay.end - furthest_behind > HIGH_WATER
         else:
             is_behind = self.overfull or not (replay.has_room_held(PIECE) if waits else replay.has_room(PIECE))
+        self.paused = is_behind
         if is_behind:
             self._app.pause()
         else:

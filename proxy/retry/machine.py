@@ -178,9 +178,7 @@ class Call:
     # -- events -----------------------------------------------------------------------------------------------------
 
     def start(self, now: float, since: float = 0.0) -> Actions:
-        """Begin the call, whose request's head is complete. `since`: the time at which the head came, if that was
-        earlier: a call whose price depends on its body waits for the body, and its deadline counts from the head.
-        """
+        """Begin the call, whose request's head is complete; it came at `since` if the call has waited for its body."""
         call, since = self.so_far, since or now
         policy, next_attempt = call.policy, call.next_attempt
         total, scope = policy.timeouts.total, next_attempt.scope
@@ -276,9 +274,7 @@ class Call:
         return ()
 
     def asks_for(self, attempt: int, range: str) -> Actions:
-        """Note that an attempt asks only for the rest of an answer that broke. `range`: the value of its Range
-        field.
-        """
+        """Note that an attempt asks, by a Range field with the value `range`, for the rest of an answer that broke."""
         flight = self.so_far.in_flight(attempt)
         if flight is not None:
             flight.range = range

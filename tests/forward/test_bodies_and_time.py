@@ -15,8 +15,9 @@ from support.front import AT_ONCE, FAST, STANDARD, CutError, Front, chunked, req
 from support.scripted import Turn, Upstream, answer, close, hang, reset
 
 from proxy.config.settings import Buffers, PoolLimits
+from proxy.forward.attempt import HOLDING
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import Backoff, IdempotencyKey, Strategy, Timeouts
+from proxy.retry.policy import Backoff, Concurrency, IdempotencyKey, Strategy, Timeouts
 
 BLOB = bytes(range(256)) * 20_000  # 5 MB
 HEDGED = Strategy("hedging", "hedging", 3, FAST, None, hedging_delay=0.0, non_fatal=frozenset({503, FaultKind.RESET}))
@@ -114,6 +115,49 @@ async def test_a_body_that_outgrows_its_buffer_while_it_waits_is_held_back() -> 
             reply = await app.ask("PUT", "/api/", body=BLOB)
             assert (reply.status, reply.one("x-attempt-count")) in ((200, "2"), (503, "1"))
             assert upstream.requests[-1].body in (BLOB, b"")
+
+
+async def test_an_app_that_is_paused_while_its_call_waits_is_not_silent() -> None:
+    small, first_goes = Buffers(100_000, 1 << 20), asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        await first_goes.wait()
+        await turn.write(answer(200))
+
+    policy: dict[str, Any] = {"timeouts": Timeouts(idle=30.0), "concurrency": Concurrency(1)}
+    async with Upstream(step, answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, **policy), buffers=small) as front:
+            async with front.app() as one, front.app() as two:
+                one.send(request("GET", "/api/", host="127.0.0.1"))
+                await upstream.until(1)
+                two.send(request("PUT", "/api/", host="127.0.0.1", body=BLOB))
+                while not any(call.upload and call.upload.paused for call in front.calls):  # noqa: ASYNC110  a state
+                    await asyncio.sleep(0.001)
+                front.pass_time(30.0)
+                front.pass_time(60.0)
+                first_goes.set()
+                assert (await one.read()).status == 200
+                assert (await two.read()).body == b"ok"
+            assert upstream.requests[1].body == BLOB
+
+
+async def test_a_body_does_not_go_on_to_an_attempt_whose_answer_is_held() -> None:
+    small = Buffers(100_000, 1 << 20)
+
+    async def step(turn: Turn) -> None:
+        await turn.write(answer(429, b"", "Content-Length: 10", length=False) + b"half")
+        await turn.gone()
+
+    slow = replace(STANDARD, backoff=Backoff(0.2, 0.2, jitter="none"))
+    async with Upstream(step, answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, strategy=slow), buffers=small) as front, front.app() as app:
+            app.send(request("PUT", "/api/", f"Content-Length: {len(BLOB)}", host="127.0.0.1") + BLOB[:50_000])
+            while HOLDING not in [each.state for call in front.calls for each in call.flights.values()]:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            app.send(BLOB[50_000:])
+            reply = await app.read()
+            assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "2")
+            assert upstream.requests[1].body == BLOB
 
 
 async def test_the_total_of_all_buffers_is_bounded() -> None:
