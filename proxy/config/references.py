@@ -79,9 +79,11 @@ def replace(tree: Map, environ: Mapping[str, str], problems: Problems) -> None:
 
 
 def _is_shown(path: KeyPath) -> bool:
-    """Whether the value at `path` is shown where redrive says what it does: addresses, and names of request fields that
-    calls are told apart by.
+    """Whether the value at `path` is shown where redrive says what it does: addresses, paths of requests, and names of
+    request fields that calls are told apart by.
     """
+    if "routes" in path[1:3] and "match" in path and "path" in path:
+        return True
     if path[0] == "upstreams":
         return len(path) < 3 or path[2] in _SHOWN_OF_UPSTREAMS
     return path[0] in ("listen", "probe") or path in (("admin",), ("admin", "listen")) or path[:2] in _SHOWN

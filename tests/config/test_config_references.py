@@ -149,6 +149,8 @@ def test_no_message_shows_it(tmp_path: Path, text: str) -> None:
         'upstreams: {a: {url: [{url: "http://${file:secrets/token}"}]}}',
         UPSTREAM % 'hosts: [a.test, "${file:secrets/token}.test"]',
         UPSTREAM % 'prefix: "/${file:secrets/token}"',
+        UPSTREAM % 'routes: [{match: {path: "/${file:secrets/token}/*"}}]',
+        'defaults: {routes: [{match: {path: "/${file:secrets/token}"}}]}',
         UPSTREAM % 'services: ["${file:secrets/token}"]',
         UPSTREAM % 'scope: {header: "${file:secrets/token}"}',
         'defaults: {scope: {header: "${file:secrets/token}"}}',
