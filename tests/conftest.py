@@ -11,11 +11,15 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
 from hypothesis import settings
 from support.two_runs import ONE_OF_TWO, RUNS, has_seed, is_left_out, left_out, seed_of
+
+if TYPE_CHECKING:
+    from support.certificates import Authority
 
 # How long an example takes says more of the machine than of the code: a busy one would fail what is right.
 settings.register_profile("untimed", deadline=None)
@@ -113,3 +117,11 @@ def dealt(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The authority that signed an upstream's certificate."""
+    from support.certificates import make
+
+    return make(tmp_path_factory.mktemp("certificates"))

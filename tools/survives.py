@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.front import App, CutError, chunked  # noqa: E402
 from support.process import Redrive  # noqa: E402
-from support.scripted import Step, Turn, Upstream, answer, hang, reset  # noqa: E402
+from support.scripted import Step, Turn, Upstream, answer, hang, reset, then_close, then_stall  # noqa: E402
 
 PAGE = ROOT / "docs" / "guides" / "what-survives-what.md"
 CONFIG = """\
@@ -87,27 +87,9 @@ def _whole(kind: Kind) -> bytes:
     return answer(200, kind.body, *kind.fields)
 
 
-def _closing(data: bytes) -> Step:
-    async def step(turn: Turn) -> None:
-        await turn.read_body()
-        await turn.write(data)
-        turn.close()
-
-    return step
-
-
-def _stalling(data: bytes) -> Step:
-    async def step(turn: Turn) -> None:
-        await turn.read_body()
-        await turn.write(data)
-        await turn.gone()
-
-    return step
-
-
 def _cut(kind: Kind, come: int) -> Step:
     data = _whole(kind)
-    return _closing(data[: len(data) - len(kind.body) + come])
+    return then_close(data[: len(data) - len(kind.body) + come])
 
 
 def _chunked(kind: Kind, *pieces: bytes, end: bool) -> bytes:
@@ -118,7 +100,7 @@ def _chunked(kind: Kind, *pieces: bytes, end: bool) -> bytes:
 def _zipped(kind: Kind) -> Step:
     body = gzip.compress(kind.body, mtime=0)
     data = answer(200, body, *kind.fields, "Content-Encoding: gzip")
-    return _closing(data[:-3])
+    return then_close(data[:-3])
 
 
 def _changed(kind: Kind) -> tuple[Step, ...]:
@@ -138,10 +120,10 @@ def _failing(kind: Kind) -> dict[str, tuple[Step, ...]]:
         "the answer breaks after its head": (_cut(kind, 0),),
         "the answer breaks in its first byte": (_cut(kind, 1),),
         "the answer breaks before its last byte": (_cut(kind, len(body) - 1),),
-        "the answer breaks in a chunk": (_closing(_chunked(kind, body, end=False)[:-20]),),
+        "the answer breaks in a chunk": (then_close(_chunked(kind, body, end=False)[:-20]),),
         "the answer breaks in its gzip trailer": (_zipped(kind),),
         "the answer falls silent after its head (`timeouts.idle`)": (
-            _stalling(_chunked(kind, end=False).removesuffix(b"0\r\n\r\n")),
+            then_stall(_chunked(kind, end=False).removesuffix(b"0\r\n\r\n")),
         ),
     }
     if sse:

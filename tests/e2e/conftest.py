@@ -3,13 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.certificates import Authority, make
 from support.redis_server import FOUND, RedisServer
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.certificates import Authority, make
+from support.certificates import Authority
 from support.front import CLASSIFY, FAST, NONE, App, Front, to
 from support.scripted import Step, Turn, Upstream, answer
 
@@ -28,11 +28,6 @@ async def picky(turn: Turn) -> None:
     first = next(each for each in turn.upstream.requests if each.connection == turn.request.connection)
     is_same = first.one("x-site") == turn.request.one("x-site")
     await turn.write(answer(200, turn.request.body) if is_same else MISDIRECTED)
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make(tmp_path_factory.mktemp("certificates"))
 
 
 class Pair(AsyncExitStack):

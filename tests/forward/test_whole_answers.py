@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import certificates
 from support.front import CLASSIFY, NONE, STANDARD, App, CutError, Front, chunked, request, to
-from support.scripted import Step, Turn, Upstream, answer
+from support.scripted import Step, Turn, Upstream, answer, then_close, then_stall
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
@@ -30,28 +30,6 @@ BY_OPENAI = Classify(
 BODY = b"0123456789" * 10
 WHOLE = answer(200, BODY)
 CHUNKED = answer(200, b"", "Transfer-Encoding: chunked", length=False)
-
-
-def breaks(data: bytes) -> Step:
-    """Read the request, write `data`, and break the connection off."""
-
-    async def step(turn: Turn) -> None:
-        await turn.read_body()
-        await turn.write(data)
-        turn.close()
-
-    return step
-
-
-def stalls(data: bytes) -> Step:
-    """Read the request, write `data`, and say nothing more until the proxy goes."""
-
-    async def step(turn: Turn) -> None:
-        await turn.read_body()
-        await turn.write(data)
-        await turn.gone()
-
-    return step
 
 
 @asynccontextmanager
@@ -79,7 +57,7 @@ CUTS = {
 @pytest.mark.parametrize("place", CUTS)
 async def test_an_answer_that_breaks_is_asked_for_again_and_the_app_sees_one_whole_answer(place: str) -> None:
     good = WHOLE if b"chunked" not in CUTS[place] else CHUNKED + chunked(BODY)
-    async with called(breaks(CUTS[place]), good) as (upstream, front, app):
+    async with called(then_close(CUTS[place]), good) as (upstream, front, app):
         reply = await app.ask("GET", "/api/x")
         assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, BODY, "2")
         assert len(upstream.requests) == 2
@@ -94,7 +72,7 @@ async def test_an_answer_that_breaks_is_asked_for_again_and_the_app_sees_one_who
 async def test_over_tls_too(tmp_path: Path) -> None:
     ours = certificates.make(tmp_path)
     async with (
-        Upstream(breaks(CUTS["before the last byte"]), WHOLE, tls=ours.server) as upstream,
+        Upstream(then_close(CUTS["before the last byte"]), WHOLE, tls=ours.server) as upstream,
         Front(
             to(
                 "api",
@@ -164,12 +142,12 @@ async def _seen(app: App, size: int) -> bytes:
 
 async def test_what_is_longer_than_is_kept_goes_on_and_is_committed() -> None:
     long = answer(200, b"x" * 2000)
-    async with called(stalls(long[:-500]), answers=WholeAnswers(1000, 60.0, 60.0)) as (_, __, app):
+    async with called(then_stall(long[:-500]), answers=WholeAnswers(1000, 60.0, 60.0)) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         assert len(await _seen(app, 1500)) == 1500
-    async with called(breaks(long[:-1900]), long, answers=WholeAnswers(1000, 60.0, 60.0)) as (_, __, app):
+    async with called(then_close(long[:-1900]), long, answers=WholeAnswers(1000, 60.0, 60.0)) as (_, __, app):
         assert (await app.ask("GET", "/api/x")).one("x-attempt-count") == "2"
-    async with called(breaks(long[:-500]), answers=WholeAnswers(1000, 60.0, 60.0)) as (_, front, app):
+    async with called(then_close(long[:-500]), answers=WholeAnswers(1000, 60.0, 60.0)) as (_, front, app):
         with pytest.raises(CutError):
             await app.ask("GET", "/api/x")
         (call,) = await front.observed.until(1)
@@ -180,7 +158,7 @@ async def test_what_is_longer_than_is_kept_goes_on_and_is_committed() -> None:
 async def test_silence_lets_an_answer_go_on(sized: bool) -> None:
     begun = WHOLE[:-50] if sized else CHUNKED + chunked(BODY[:50])[:-5]
     answers = WholeAnswers(pause=60.0, wait=0.01) if sized else WholeAnswers(pause=0.01, wait=60.0)
-    async with called(stalls(begun), answers=answers) as (_, __, app):
+    async with called(then_stall(begun), answers=answers) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         assert BODY[:50] in await _seen(app, 50 if sized else 54)
 
@@ -189,7 +167,7 @@ async def test_an_event_stream_is_not_kept() -> None:
     stream = answer(
         200, b"", "Content-Type: Text/Event-Stream; charset=utf-8", "Transfer-Encoding: chunked", length=False
     )
-    async with called(stalls(stream)) as (_, __, app):
+    async with called(then_stall(stream)) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _seen(app, 0)
 
@@ -205,17 +183,17 @@ async def test_an_event_stream_is_not_kept() -> None:
     ],
 )
 async def test_nor_is_another_stream(line: str) -> None:
-    async with called(stalls(answer(200, BODY, line)[:-1])) as (_, __, app):
+    async with called(then_stall(answer(200, BODY, line)[:-1])) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _seen(app, len(BODY) - 1)
 
 
 async def test_a_range_beyond_what_is_kept_is_not_kept_and_a_smaller_one_is() -> None:
     part = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-99/500\r\nContent-Length: 100\r\n\r\n" + BODY
-    async with called(stalls(part[:-1]), answers=WholeAnswers(99, 60.0, 60.0)) as (_, __, app):
+    async with called(then_stall(part[:-1]), answers=WholeAnswers(99, 60.0, 60.0)) as (_, __, app):
         app.send(request("GET", "/api/x", "Range: bytes=0-99", host=app.authority))
         assert (await app.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 206 ")
-    async with called(breaks(part[:-1]), part, answers=WholeAnswers(100, 60.0, 60.0)) as (_, __, app):
+    async with called(then_close(part[:-1]), part, answers=WholeAnswers(100, 60.0, 60.0)) as (_, __, app):
         assert (await app.ask("GET", "/api/x", "Range: bytes=0-99")).one("x-attempt-count") == "2"
 
 
@@ -248,7 +226,7 @@ KEYED = ["Idempotency-Key: a", "Content-Type: application/json"]
 )
 async def test_which_calls_are_kept(method: str, lines: list[str], policy: dict[str, Any], kept: bool) -> None:
     body = b"{}" if method in ("POST", "PUT") else b""
-    cut = breaks(CUTS["before the last byte"])
+    cut = then_close(CUTS["before the last byte"])
     async with called(cut, WHOLE, **policy) as (upstream, front, app):
         if kept:
             reply = await app.ask(method, "/api/x", *lines, body=body)
@@ -262,7 +240,7 @@ async def test_which_calls_are_kept(method: str, lines: list[str], policy: dict[
 
 
 async def test_on_the_last_attempt_nothing_is_kept() -> None:
-    async with called(breaks(CUTS["before the last byte"])) as (upstream, front, app):
+    async with called(then_close(CUTS["before the last byte"])) as (upstream, front, app):
         with pytest.raises(CutError) as cut:
             await app.ask("GET", "/api/x")
         assert cut.value.answer.body == BODY[:-1]
@@ -273,7 +251,7 @@ async def test_on_the_last_attempt_nothing_is_kept() -> None:
 
 async def test_where_the_retry_is_refused_the_app_gets_our_502_and_nothing_of_the_broken_answer() -> None:
     broken = answer(200, BODY, "Retry-After: 7", "Set-Cookie: a=b")[:-1]
-    async with called(breaks(broken), bucket=BucketRef(QuotaSpec(initial=0))) as (_, front, app):
+    async with called(then_close(broken), bucket=BucketRef(QuotaSpec(initial=0))) as (_, front, app):
         reply = await app.ask("GET", "/api/x")
         assert (reply.status, reply.one("content-type")) == (502, "application/problem+json")
         assert (reply.one("retry-after"), reply.one("set-cookie")) == (None, None)
@@ -281,13 +259,13 @@ async def test_where_the_retry_is_refused_the_app_gets_our_502_and_nothing_of_th
 
 
 async def test_a_full_buffer_lets_an_answer_go_on() -> None:
-    async with called(stalls(WHOLE[:-1]), buffers=Buffers(1 << 20, 50)) as (_, __, app):
+    async with called(then_stall(WHOLE[:-1]), buffers=Buffers(1 << 20, 50)) as (_, __, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _seen(app, len(BODY) - 1)
 
 
 async def test_an_app_that_leaves_frees_what_was_kept() -> None:
-    async with called(stalls(WHOLE[:-1])) as (_, front, app):
+    async with called(then_stall(WHOLE[:-1])) as (_, front, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _kept(front)
         app.vanish()
@@ -297,7 +275,7 @@ async def test_an_app_that_leaves_frees_what_was_kept() -> None:
 
 
 async def test_at_the_deadline_an_answer_in_time_goes_on() -> None:
-    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(total=30.0)) as (_, front, app):
+    async with called(then_stall(WHOLE[:-1]), timeouts=Timeouts(total=30.0)) as (_, front, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _kept(front)
         front.pass_time(30.0)
@@ -305,7 +283,7 @@ async def test_at_the_deadline_an_answer_in_time_goes_on() -> None:
 
 
 async def test_the_attempts_timeout_ends_at_the_head() -> None:
-    async with called(stalls(WHOLE[:-1]), timeouts=Timeouts(attempt=30.0)) as (_, front, app):
+    async with called(then_stall(WHOLE[:-1]), timeouts=Timeouts(attempt=30.0)) as (_, front, app):
         app.send(request("GET", "/api/x", host=app.authority))
         await _kept(front)
         front.pass_time(30.0)
@@ -326,7 +304,7 @@ async def test_a_head_that_comes_before_the_requests_end_goes_on_at_once() -> No
 
 
 async def test_a_broken_answer_pays_for_its_retry() -> None:
-    async with called(breaks(CUTS["before the last byte"]), WHOLE, strategy=STANDARD) as (_, front, app):
+    async with called(then_close(CUTS["before the last byte"]), WHOLE, strategy=STANDARD) as (_, front, app):
         await app.ask("GET", "/api/x")
         (call,) = await front.observed.until(1)
     assert [each.price for each in call["history"]] == [0.0, 5.0]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.certificates import Authority, make
+from support.certificates import Authority
 from support.front import App, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer, gated, hang
 
@@ -30,12 +30,6 @@ from proxy.server.intercept.leaves import Leaf, Leaves
 from proxy.wire.http2.frames import PREFACE, SETTINGS, settings
 
 OK = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """The upstream's."""
-    return make(tmp_path_factory.mktemp("certificates"))
 
 
 @dataclass

@@ -15,11 +15,6 @@ from proxy.server.intercept import interception
 from proxy.server.intercept.interception import shake
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make(tmp_path_factory.mktemp("certificates"))
-
-
 class Cleartext(asyncio.Protocol):
     """Reads `wanted` bytes or more in the clear, then ends TLS with what is left of them behind `wanted`."""
 

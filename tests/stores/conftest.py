@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 from fleet import Sidecar, draw_prefix
 from support.redis_server import FOUND, RedisServer
 
+from proxy.stores.shared_memory import records
+from proxy.stores.shared_memory.factory import open_memory
+from proxy.stores.shared_memory.records import Memory
 
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[RedisServer]:
+
+def _running() -> Iterator[RedisServer]:
     if FOUND is None:
         pytest.skip("no redis-server and no valkey-server on PATH (scripts/system-packages installs one)")
     server = RedisServer()
@@ -19,13 +23,19 @@ def redis_server() -> Iterator[RedisServer]:
     server.close()
 
 
-@pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    if FOUND is None:
-        pytest.skip("no redis-server and no valkey-server on PATH (scripts/system-packages installs one)")
-    server = RedisServer()
-    yield server
-    server.close()
+redis_server = pytest.fixture(_running, scope="module", name="redis_server")
+own_redis = pytest.fixture(_running, name="own_redis")
+
+
+def _mapped() -> Iterator[Memory]:
+    """Memory that processes share."""
+    descriptor = records.descriptor()
+    yield open_memory(descriptor)
+    os.close(descriptor)
+
+
+memory = pytest.fixture(_mapped, scope="module", name="memory")
+own_memory = pytest.fixture(_mapped, name="own_memory")
 
 
 @pytest.fixture

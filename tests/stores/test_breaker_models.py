@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.factory import Factory
 from proxy.retry.policy import BreakerSpec
-from proxy.stores.shared_memory import records as layout
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 
 KEY = ("u", "a:80")
@@ -63,13 +61,6 @@ class Naive:
     def undecided(self, probe: int, now: int) -> None:
         if self.probe is not None and self.probe[0] == probe and now <= self.probe[1]:
             self.probe = None
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 specs = st.builds(

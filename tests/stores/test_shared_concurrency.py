@@ -4,36 +4,25 @@ and a dead worker's places come back.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.concurrency import Places
 from proxy.retry.policy import Concurrency
 from proxy.retry.token_bucket import REJECTED
-from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.concurrency import POLL, STALE
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import SLOT, SLOTS, Memory
 from proxy.supervisor.rows import Rows
 
 shapes = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 KEY = ("u", "concurrency", "x")
 RULES = Concurrency(1, wait=1e9)
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 class Caller:
@@ -49,8 +38,8 @@ def doors(memory: Memory, most: int, workers: int = 2) -> list[Places]:
     return [SharedFactory(memory, row=rows.take()).places(KEY, most) for _ in range(workers)]
 
 
-def test_the_limit_is_that_of_all_workers_together(memory: Memory) -> None:
-    one, two = doors(memory, 2)
+def test_the_limit_is_that_of_all_workers_together(own_memory: Memory) -> None:
+    one, two = doors(own_memory, 2)
     assert one.ask(Caller(), RULES, 0.0) == 0.0
     assert two.ask(Caller(), RULES, 0.0) == 0.0
     assert one.ask(Caller(), RULES, 0.0) == POLL
@@ -59,8 +48,8 @@ def test_the_limit_is_that_of_all_workers_together(memory: Memory) -> None:
     assert (one.total(1.0), two.total(1.0)) == ((2, 0), (2, 0))
 
 
-def test_a_place_goes_to_who_came_first_in_whichever_worker(memory: Memory) -> None:
-    one, two = doors(memory, 1)
+def test_a_place_goes_to_who_came_first_in_whichever_worker(own_memory: Memory) -> None:
+    one, two = doors(own_memory, 1)
     first, second, third = (Caller() for _ in range(3))
     assert one.ask(Caller(), RULES, 0.0) == 0.0
     two.ask(first, RULES, 0.1)
@@ -75,8 +64,8 @@ def test_a_place_goes_to_who_came_first_in_whichever_worker(memory: Memory) -> N
     assert one.ask(second, RULES, 0.25) == 0.25
 
 
-def test_a_worker_that_does_not_look_any_more_holds_up_nobody(memory: Memory) -> None:
-    one, two = doors(memory, 1)
+def test_a_worker_that_does_not_look_any_more_holds_up_nobody(own_memory: Memory) -> None:
+    one, two = doors(own_memory, 1)
     one.ask(Caller(), RULES, 0.0)
     two.ask(Caller(), RULES, 0.1)
     one.give_back(0.2)
@@ -84,8 +73,8 @@ def test_a_worker_that_does_not_look_any_more_holds_up_nobody(memory: Memory) ->
     assert one.ask(next(iter(one.queue)), RULES, 0.1 + STALE + 0.01) == 0.1 + STALE + 0.01
 
 
-def test_the_queue_is_that_of_all_workers_together(memory: Memory) -> None:
-    one, two = doors(memory, 1)
+def test_the_queue_is_that_of_all_workers_together(own_memory: Memory) -> None:
+    one, two = doors(own_memory, 1)
     rules = Concurrency(1, 2, 10.0)
     assert one.ask(Caller(), rules, 0.0) == 0.0
     assert one.ask(Caller(), rules, 0.0) < 10.0
@@ -94,11 +83,11 @@ def test_the_queue_is_that_of_all_workers_together(memory: Memory) -> None:
     assert two.ask(Caller(), rules, 0.0) == REJECTED
 
 
-def test_who_only_looks_sees_all_of_it_and_takes_no_part(memory: Memory) -> None:
-    one, two = doors(memory, 1)
-    looking = SharedFactory(memory).places(KEY, 1)
+def test_who_only_looks_sees_all_of_it_and_takes_no_part(own_memory: Memory) -> None:
+    one, two = doors(own_memory, 1)
+    looking = SharedFactory(own_memory).places(KEY, 1)
     assert looking.total(0.0) == (0, 0)
-    assert not any(memory.words[memory.slots : memory.slots + SLOTS]), "a slot is given to who uses it"
+    assert not any(own_memory.words[own_memory.slots : own_memory.slots + SLOTS]), "a slot is given to who uses it"
     one.ask(Caller(), RULES, 0.0)
     two.ask(Caller(), RULES, 0.0)
     assert looking.total(0.0) == (1, 1)
@@ -111,13 +100,13 @@ def test_who_only_looks_sees_all_of_it_and_takes_no_part(memory: Memory) -> None
         st.tuples(st.integers(0, 2), st.sampled_from(["come", "come", "ask", "leave", "back"]), st.integers(0, 9))
     ),
 )
-def test_three_workers_answer_as_one(memory: Memory, most: int, script: list[tuple[int, str, int]]) -> None:
+def test_three_workers_answer_as_one(own_memory: Memory, most: int, script: list[tuple[int, str, int]]) -> None:
     """One process that has all the callers, beside three that share memory: the same ones go, in the same order."""
     layout_rows = [1, 2, 3]
     for row in layout_rows:
-        memory.wipe_pages(row)
+        own_memory.wipe_pages(row)
     rules = Concurrency(most, 5, 1e9)
-    whole, parts = Places(most), doors(memory, most, 3)
+    whole, parts = Places(most), doors(own_memory, most, 3)
     inside: list[int] = []
     waiting: list[tuple[int, Caller, Caller]] = []  # the worker, and who waits there and in the one process
     for step, (worker, what, which) in enumerate(script):
@@ -152,30 +141,30 @@ def test_three_workers_answer_as_one(memory: Memory, most: int, script: list[tup
         assert parts[0].total(now) == (len(inside), len(waiting))
 
 
-def test_keys_that_meet_in_the_directory_are_told_apart(memory: Memory) -> None:
+def test_keys_that_meet_in_the_directory_are_told_apart(own_memory: Memory) -> None:
     from proxy.stores.shared_memory.concurrency import SharedPlaces
 
-    row = Rows(memory).take()
+    row = Rows(own_memory).take()
     keys = [1 + SLOTS * number for number in range(1, 5)]
-    places = [SharedPlaces(memory, row, key, 1) for key in keys]
+    places = [SharedPlaces(own_memory, row, key, 1) for key in keys]
     assert [each.ask(Caller(), RULES, 0.0) for each in places] == [0.0] * 4
     assert [each.total(0.0) for each in places] == [(1, 0)] * 4
     places[0].give_back(1.0)  # its slot is unused, and may be another's
-    other = SharedPlaces(memory, row, 1 + SLOTS * 9, 1)
+    other = SharedPlaces(own_memory, row, 1 + SLOTS * 9, 1)
     assert other.ask(Caller(), RULES, 1.0) == 1.0
     assert places[0].ask(Caller(), RULES, 1.0) == 1.0
     assert [each.total(1.0) for each in (*places, other)] == [(1, 0)] * 5
 
 
-def test_more_keys_at_a_time_than_there_are_slots(memory: Memory) -> None:
+def test_more_keys_at_a_time_than_there_are_slots(own_memory: Memory) -> None:
     from proxy.stores.shared_memory.concurrency import SharedPlaces
 
-    rows = Rows(memory)
+    rows = Rows(own_memory)
     mine, others = rows.take(), rows.take()
     for slot in range(SLOTS):
-        memory.words[memory.slots + slot] = 7
-        memory.words[memory.under_way(others) + slot * SLOT] = 1
-    places, caller = SharedPlaces(memory, mine, 3, 1), Caller()
+        own_memory.words[own_memory.slots + slot] = 7
+        own_memory.words[own_memory.under_way(others) + slot * SLOT] = 1
+    places, caller = SharedPlaces(own_memory, mine, 3, 1), Caller()
     assert places.ask(caller, RULES, 0.0) == POLL, "it waits until a slot is free"
     rows.free(others)
     assert places.ask(caller, RULES, POLL) == POLL
@@ -196,13 +185,13 @@ sys.stdin.readline()
 """
 
 
-def test_a_killed_workers_places_come_back(memory: Memory) -> None:
-    rows = Rows(memory)
+def test_a_killed_workers_places_come_back(own_memory: Memory) -> None:
+    rows = Rows(own_memory)
     mine, others = rows.take(), rows.take()
-    places, now = SharedFactory(memory, row=mine).places(KEY, 3), time.monotonic()
-    command = [sys.executable, "-c", HOLDS, str(memory.descriptor), str(others), str(now)]
+    places, now = SharedFactory(own_memory, row=mine).places(KEY, 3), time.monotonic()
+    command = [sys.executable, "-c", HOLDS, str(own_memory.descriptor), str(others), str(now)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor]
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[own_memory.descriptor]
     ) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "[True, True, True, False]\n"

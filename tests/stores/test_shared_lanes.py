@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,19 +23,12 @@ from proxy.retry.outage import Outage
 from proxy.retry.spacing import Spacing
 from proxy.retry.trial import Cohort, Trial
 from proxy.stores.shared_memory import records, scope
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.lane import POLL, SHARED, SharedLane
 from proxy.stores.shared_memory.records import Memory, Record
 from proxy.wire.http1.compiled import CORE
 
 unshared = iter(range(1_000_000))
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Memory]:
-    descriptor = records.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 def workers(memory: Memory, count: int = 2) -> list[Worker]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,18 +17,11 @@ from proxy.retry.facts import Request
 from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRows
 from proxy.retry.registry import MOST_SCOPES
 from proxy.stores.shared_memory import lost_rows, records
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 
 unshared = iter(range(1_000_000))
 GATEWAY = AttemptEnding(False, True, False, True, "route", "503")
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Memory]:
-    descriptor = records.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 def workers(memory: Memory, count: int) -> list[Worker]:

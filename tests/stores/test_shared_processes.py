@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import signal
 import subprocess
@@ -21,9 +20,8 @@ from hypothesis import strategies as st
 from proxy.retry.apps import NamedApp
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec
 from proxy.retry.buckets import QuotaBucket, RateBucket, make_bucket
-from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.records import Memory
 
@@ -35,13 +33,6 @@ OWN = QuotaSpec().refilled_in_quiet(3)
 NUMBERS = itertools.count()
 STEPS = st.sampled_from([0.0, 0.001, 0.3, 0.999, 1.0, 1.001, 2.0, 9.5, 60.0])
 ACTS = st.sampled_from(["call", "call", "call", "take", "drain", "success", "unsent"])
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 class Hammer:
@@ -85,7 +76,7 @@ class Hammer:
 
 
 @pytest.fixture
-def hammers(memory: Memory) -> Iterator[list[Hammer]]:
+def hammers(own_memory: Memory) -> Iterator[list[Hammer]]:
     started: list[Hammer] = []
     yield started
     for each in started:
@@ -109,8 +100,8 @@ def level(memory: Memory, what: str) -> float:
 
 
 @pytest.mark.parametrize("what", ["quota", "rate"])
-def test_four_processes_conserve_every_token(what: str, memory: Memory, hammers: list[Hammer]) -> None:
-    hammers += [Hammer(memory, number, number, 5000, what) for number in range(PROCESSES)]
+def test_four_processes_conserve_every_token(what: str, own_memory: Memory, hammers: list[Hammer]) -> None:
+    hammers += [Hammer(own_memory, number, number, 5000, what) for number in range(PROCESSES)]
     for each in hammers:
         each.expect("ready")
     for each in hammers:
@@ -118,12 +109,12 @@ def test_four_processes_conserve_every_token(what: str, memory: Memory, hammers:
     for each in hammers:
         each.expect("done")
     assert [each.done for each in hammers] == [5000] * PROCESSES
-    assert level(memory, what) + sum(each.held for each in hammers) == 1000
+    assert level(own_memory, what) + sum(each.held for each in hammers) == 1000
 
 
 @pytest.mark.parametrize("spec", [OWN, replace(OWN, apps=(("web", 9), ("batch", 9), ("others", 1)))])
-def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, memory: Memory) -> None:
-    ours, theirs = (SharedFactory(memory).bucket(("a", "standard", ""), spec, None, 0.0) for _ in range(2))
+def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, own_memory: Memory) -> None:
+    ours, theirs = (SharedFactory(own_memory).bucket(("a", "standard", ""), spec, None, 0.0) for _ in range(2))
     mine, other = ours.of_app(NamedApp("web")), theirs.of_app(NamedApp("batch"))
     mine.begin(0.0)
     other.begin(0.0)
@@ -140,13 +131,13 @@ def test_a_call_of_any_process_ends_the_quiet_of_all(spec: QuotaSpec, memory: Me
     mine.begin(32.5)
     assert ours.level(34.0) == theirs.level(34.0) == empty + 5
     assert ours.level(1e6) == theirs.level(1e6) == 50
-    changed = SharedFactory(memory, generation=1).bucket(("a", "standard", ""), QuotaSpec(1000), None, 1e6)
+    changed = SharedFactory(own_memory, generation=1).bucket(("a", "standard", ""), QuotaSpec(1000), None, 1e6)
     assert spec.apps or changed.level(1e6) == 100
 
 
 @pytest.mark.parametrize("spec", [QuotaSpec(10), OWN, replace(QuotaSpec(10), apps=(("web", 4), ("others", 1)))])
-def test_a_quota_that_other_processes_change_never_rests(memory: Memory, spec: QuotaSpec) -> None:
-    ours, theirs = (SharedFactory(memory).bucket(("a", "standard", "rests"), spec, None, 0.0) for _ in range(2))
+def test_a_quota_that_other_processes_change_never_rests(own_memory: Memory, spec: QuotaSpec) -> None:
+    ours, theirs = (SharedFactory(own_memory).bucket(("a", "standard", "rests"), spec, None, 0.0) for _ in range(2))
     for bucket in (ours, theirs):
         bucket.begin(1.0)
         bucket.succeeded(None, 1.0)
@@ -157,8 +148,8 @@ def test_a_quota_that_other_processes_change_never_rests(memory: Memory, spec: Q
     assert not ours.rests
 
 
-def test_a_process_that_has_not_heard_of_the_payments_yet_loses_nothing(memory: Memory) -> None:
-    paying, calling = (SharedFactory(memory).bucket(("a", "standard", "x"), OWN, None, 0.0) for _ in range(2))
+def test_a_process_that_has_not_heard_of_the_payments_yet_loses_nothing(own_memory: Memory) -> None:
+    paying, calling = (SharedFactory(own_memory).bucket(("a", "standard", "x"), OWN, None, 0.0) for _ in range(2))
     alone = make_bucket(OWN, now=0.0)
     for bucket in (calling, alone):
         bucket.begin(0.0)  # here the level is full
@@ -175,10 +166,10 @@ def test_a_process_that_has_not_heard_of_the_payments_yet_loses_nothing(memory: 
 
 @given(script=st.lists(st.tuples(STEPS, st.booleans(), ACTS), max_size=60))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_several_processes_are_as_one(memory: Memory, script: list[tuple[float, bool, str]]) -> None:
+def test_several_processes_are_as_one(own_memory: Memory, script: list[tuple[float, bool, str]]) -> None:
     """Two processes that share a quota see the level that one bucket has if it gets all their calls."""
     key = "a", "standard", str(next(NUMBERS))
-    shared = [SharedFactory(memory).bucket(key, OWN, None, 0.0) for _ in range(2)]
+    shared = [SharedFactory(own_memory).bucket(key, OWN, None, 0.0) for _ in range(2)]
     alone, now = make_bucket(OWN, now=0.0), 0.0
     for step, which, act in script:
         now += step
@@ -201,13 +192,13 @@ def test_several_processes_are_as_one(memory: Memory, script: list[tuple[float, 
         assert shared[0].level(now) == shared[1].level(now) == pytest.approx(look.level(now), abs=1e-6)
 
 
-def test_four_processes_keep_each_others_parts(memory: Memory, hammers: list[Hammer]) -> None:
+def test_four_processes_keep_each_others_parts(own_memory: Memory, hammers: list[Hammer]) -> None:
     """Each app is seen all the time: none holds more than its part, and every token is accounted for."""
-    bucket = SharedFactory(memory).bucket(("", "a"), hammering.PARTED, None, 0.0)
+    bucket = SharedFactory(own_memory).bucket(("", "a"), hammering.PARTED, None, 0.0)
     assert isinstance(bucket, SharedPartedQuota)
     for place in range(3):
         bucket.came(place, 0.0)
-    hammers += [Hammer(memory, number, number, 5000, "parted") for number in range(PROCESSES)]
+    hammers += [Hammer(own_memory, number, number, 5000, "parted") for number in range(PROCESSES)]
     for each in hammers:
         each.expect("ready")
     for each in hammers:
@@ -223,19 +214,19 @@ def test_four_processes_keep_each_others_parts(memory: Memory, hammers: list[Ham
     )
 
 
-def test_a_quota_that_gets_parts_keeps_its_level(memory: Memory) -> None:
-    factory = SharedFactory(memory)
+def test_a_quota_that_gets_parts_keeps_its_level(own_memory: Memory) -> None:
+    factory = SharedFactory(own_memory)
     before = factory.bucket(("", "a"), hammering.QUOTA, None, 0.0)
     assert before.take(600, 0.0)
     factory.generation = 1
     after = factory.bucket(("", "a"), hammering.PARTED, before, 0.0)
     assert after.level(0.0) == 400
-    assert SharedFactory(memory, 1).bucket(("", "a"), hammering.PARTED, None, 0.0).level(0.0) == 400
+    assert SharedFactory(own_memory, 1).bucket(("", "a"), hammering.PARTED, None, 0.0).level(0.0) == 400
 
 
-def test_workers_share_an_apps_own_budget(memory: Memory) -> None:
+def test_workers_share_an_apps_own_budget(own_memory: Memory) -> None:
     spec = BudgetSpec(percent=20, min_per_second=0, window=10, apps=(("web", 1), ("others", 1)))
-    one, other = (SharedFactory(memory).bucket(("", "b"), spec, None, 0.0) for _ in range(2))
+    one, other = (SharedFactory(own_memory).bucket(("", "b"), spec, None, 0.0) for _ in range(2))
     web, web_too, rest = one.of_app(NamedApp("web")), other.of_app(NamedApp("web")), other.of_app(NamedApp())
     for _ in range(5):
         web.begin(0.0)
@@ -270,18 +261,18 @@ def kill_some(memory: Memory, hammers: list[Hammer], what: str, kills: int) -> N
 
 @pytest.mark.parametrize("what", ["quota", "rate"])
 def test_killed_at_any_moment_blocks_nobody_and_loses_one_operation(
-    what: str, memory: Memory, hammers: list[Hammer]
+    what: str, own_memory: Memory, hammers: list[Hammer]
 ) -> None:
-    kill_some(memory, hammers, what, kills=8)
+    kill_some(own_memory, hammers, what, kills=8)
     step = 5 if what == "quota" else 1
-    off = 1000 - level(memory, what) - sum(each.held for each in hammers)
+    off = 1000 - level(own_memory, what) - sum(each.held for each in hammers)
     assert abs(off) <= step * len(hammers)
     assert off % step == 0
 
 
-def test_a_budget_stays_whole_when_its_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
-    kill_some(memory, hammers, "budget", kills=4)
-    bucket = SharedFactory(memory).bucket(("", "a"), hammering.BUDGET, None, 0.0)
+def test_a_budget_stays_whole_when_its_users_are_killed(own_memory: Memory, hammers: list[Hammer]) -> None:
+    kill_some(own_memory, hammers, "budget", kills=4)
+    bucket = SharedFactory(own_memory).bucket(("", "a"), hammering.BUDGET, None, 0.0)
     assert isinstance(bucket, SharedBudget)
     held = sum(each.held for each in hammers)
     assert abs(bucket._retries.count(time.monotonic()) - held) <= len(hammers)
@@ -293,13 +284,13 @@ def test_a_budget_stays_whole_when_its_users_are_killed(memory: Memory, hammers:
         assert [first for first, _, _ in slices] == sorted(first for first, _, _ in slices)
 
 
-def test_four_processes_keep_hedges_within_their_share(memory: Memory, hammers: list[Hammer]) -> None:
-    hammers += [Hammer(memory, number, number, 2000, "hedges") for number in range(PROCESSES)]
+def test_four_processes_keep_hedges_within_their_share(own_memory: Memory, hammers: list[Hammer]) -> None:
+    hammers += [Hammer(own_memory, number, number, 2000, "hedges") for number in range(PROCESSES)]
     for each in hammers:
         each.start()
     for each in hammers:
         each.expect("done")
-    kept = SharedFactory(memory).hedges(("a", "p95", "x"), 0.0)
+    kept = SharedFactory(own_memory).hedges(("a", "p95", "x"), 0.0)
     now = time.monotonic()
     sent, calls = kept.counts(now)
     assert (sent, calls) == (sum(each.held for each in hammers), 2000 * PROCESSES)
@@ -308,9 +299,9 @@ def test_four_processes_keep_hedges_within_their_share(memory: Memory, hammers: 
     assert measured is not None and 0.04 < measured < 0.06  # e^-3 is 0.0498
 
 
-def test_hedges_stay_whole_when_their_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
-    kill_some(memory, hammers, "hedges", kills=4)
-    kept = SharedFactory(memory).hedges(("a", "p95", "x"), 0.0)
+def test_hedges_stay_whole_when_their_users_are_killed(own_memory: Memory, hammers: list[Hammer]) -> None:
+    kill_some(own_memory, hammers, "hedges", kills=4)
+    kept = SharedFactory(own_memory).hedges(("a", "p95", "x"), 0.0)
     assert isinstance(kept, SharedHedges)
     now = time.monotonic()
     sent, calls = kept.counts(now)
@@ -320,8 +311,8 @@ def test_hedges_stay_whole_when_their_users_are_killed(memory: Memory, hammers: 
     assert 0 <= kept._sums(int(now // 5) + 1)[1][-1] - done <= len(hammers)
 
 
-def test_a_limiter_stays_whole_when_its_users_are_killed(memory: Memory, hammers: list[Hammer]) -> None:
-    hammers += [Hammer(memory, number, number, 0, "limiter") for number in range(2)]
+def test_a_limiter_stays_whole_when_its_users_are_killed(own_memory: Memory, hammers: list[Hammer]) -> None:
+    hammers += [Hammer(own_memory, number, number, 0, "limiter") for number in range(2)]
     for each in hammers:
         each.start()
     for each in hammers[:2]:
@@ -329,16 +320,16 @@ def test_a_limiter_stays_whole_when_its_users_are_killed(memory: Memory, hammers
     hammers[0].kill()
     makes_progress(hammers[1], 500)
     hammers[1].kill()
-    cubic = SharedFactory(memory).limiter(("a", "adaptive", "x"), 0.0)
+    cubic = SharedFactory(own_memory).limiter(("a", "adaptive", "x"), 0.0)
     assert isinstance(cubic, SharedLimiter)
     assert cubic.enabled
     assert cubic.capacity == max(cubic.rate, 1.0)
     assert cubic.level(time.monotonic()) <= cubic.capacity
 
 
-def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
-    bucket = SharedFactory(memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
-    rate = SharedFactory(memory).rate(("", "a"), hammering.RATE, None, 0.0)
+def test_killed_while_it_holds_the_lock(own_memory: Memory) -> None:
+    bucket = SharedFactory(own_memory).bucket(("", "a"), hammering.QUOTA, None, 0.0)
+    rate = SharedFactory(own_memory).rate(("", "a"), hammering.RATE, None, 0.0)
     assert isinstance(bucket, SharedQuota)
     held = """if True:
         import sys
@@ -357,8 +348,8 @@ def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
         sys.stdin.read()
     """
     holder = subprocess.Popen(
-        [sys.executable, "-c", held, str(memory.descriptor), str(SCRIPT.parent)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor],
+        [sys.executable, "-c", held, str(own_memory.descriptor), str(SCRIPT.parent)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[own_memory.descriptor],
     )  # fmt: skip
     with holder:
         assert holder.stdout is not None
@@ -369,4 +360,4 @@ def test_killed_while_it_holds_the_lock(memory: Memory) -> None:
     assert isinstance(rate, RateBucket)
     assert rate.level(0.0) == 1000
     assert rate.take(0.0)
-    assert SharedFactory(memory).bucket(("", "b"), hammering.QUOTA, None, 0.0).level(0.0) == 1000
+    assert SharedFactory(own_memory).bucket(("", "b"), hammering.QUOTA, None, 0.0).level(0.0) == 1000

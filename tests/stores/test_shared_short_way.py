@@ -4,22 +4,11 @@ same in every worker, also once there are lanes of credentials, routes and paths
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 from support.governed import Side, play
 
-from proxy.stores.shared_memory import records
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Memory]:
-    descriptor = records.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 @pytest.mark.parametrize("seed", (0, 1, 2, 4, 5, 6, 7))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import os
 import random
 import signal
 import subprocess
@@ -29,8 +28,7 @@ from proxy.retry.lane import Lane
 from proxy.retry.policy import Concurrency
 from proxy.retry.traffic import Traffic
 from proxy.stores.shared_memory import fair_lines
-from proxy.stores.shared_memory import records as layout
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.fair_lines import LOOK, POLL, STALE, SharedLines
 from proxy.stores.shared_memory.records import Memory
 from proxy.supervisor.rows import Rows
@@ -42,13 +40,6 @@ JOBS = NamedApp("jobs", 1, RANKS["normal"])
 MORE = NamedApp("more", 3, RANKS["normal"])
 BATCH = NamedApp("batch", 1, RANKS["low"])
 APPS = [WEB, JOBS, MORE, BATCH]
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
 
 
 class Call:
@@ -130,9 +121,9 @@ class Workers:
     ),
 )
 def test_four_workers_let_the_same_calls_go_as_one_process(
-    memory: Memory, most: int, script: list[tuple[int, NamedApp | str, int]]
+    own_memory: Memory, most: int, script: list[tuple[int, NamedApp | str, int]]
 ) -> None:
-    workers = Workers(memory, most, 4)
+    workers = Workers(own_memory, most, 4)
     for step, (worker, what, which) in enumerate(script):
         now = 1000.0 + step * STALE / 20
         if isinstance(what, NamedApp):
@@ -147,9 +138,9 @@ def test_four_workers_let_the_same_calls_go_as_one_process(
         assert sum(part.in_use for part in workers.parts) == workers.whole.in_use <= most
 
 
-def test_an_app_whose_first_call_comes_to_another_worker_keeps_its_tag(memory: Memory) -> None:
+def test_an_app_whose_first_call_comes_to_another_worker_keeps_its_tag(own_memory: Memory) -> None:
     """Its two calls before went in the first worker, so that it is the turn of the other app's."""
-    workers, chance = Workers(memory, 1, 2), random.Random(1)
+    workers, chance = Workers(own_memory, 1, 2), random.Random(1)
     for app in (WEB, JOBS, MORE, MORE):
         workers.come(0, app, 1000.0)
     for step in (1, 2):
@@ -161,8 +152,8 @@ def test_an_app_whose_first_call_comes_to_another_worker_keeps_its_tag(memory: M
     assert workers.gone == ["more", "more", "jobs"]
 
 
-def test_web_calls_go_first_in_whichever_worker_and_the_batch_never_stops(memory: Memory) -> None:
-    workers, chance = Workers(memory, 1, 4), random.Random(1)
+def test_web_calls_go_first_in_whichever_worker_and_the_batch_never_stops(own_memory: Memory) -> None:
+    workers, chance = Workers(own_memory, 1, 4), random.Random(1)
     workers.come(0, WEB, 1000.0)
     for number in range(40):
         workers.come(number % 2, BATCH, 1000.0 + number / 1e4)
@@ -174,8 +165,8 @@ def test_web_calls_go_first_in_whichever_worker_and_the_batch_never_stops(memory
     assert workers.gone == [*["web"] * 7, "batch"] * 4
 
 
-def test_apps_of_one_priority_share_by_weight_over_workers(memory: Memory) -> None:
-    workers, chance = Workers(memory, 1, 4), random.Random(1)
+def test_apps_of_one_priority_share_by_weight_over_workers(own_memory: Memory) -> None:
+    workers, chance = Workers(own_memory, 1, 4), random.Random(1)
     workers.come(0, JOBS, 1000.0)
     for number in range(60):
         workers.come(number % 4, (JOBS, MORE)[number // 30], 1000.0 + number / 1e4)
@@ -188,11 +179,11 @@ def test_apps_of_one_priority_share_by_weight_over_workers(memory: Memory) -> No
 @shapes
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*APPS, BATCH, BATCH]), st.booleans()), max_size=40))
 def test_a_rates_tokens_go_to_the_same_calls_as_in_one_process(
-    memory: Memory, script: list[tuple[int, NamedApp, bool]]
+    own_memory: Memory, script: list[tuple[int, NamedApp, bool]]
 ) -> None:
     """Tokens of whole seconds; all calls look each tenth of a second, in any order."""
     spec = RateSpec(1.0, 1.0)
-    whole, parts = RateBucket(spec, started=1000.0), rates(memory, spec, 4)
+    whole, parts = RateBucket(spec, started=1000.0), rates(own_memory, spec, 4)
     now, chance = 1000.0, random.Random(3)
     waiting: list[tuple[RateBucket, Call, Call]] = []
 
@@ -221,8 +212,8 @@ def test_a_rates_tokens_go_to_the_same_calls_as_in_one_process(
         go()
 
 
-def test_nobody_passes_at_once_where_others_wait_in_another_worker(memory: Memory) -> None:
-    one, two = rates(memory, RateSpec(1.0, 1.0), 2)
+def test_nobody_passes_at_once_where_others_wait_in_another_worker(own_memory: Memory) -> None:
+    one, two = rates(own_memory, RateSpec(1.0, 1.0), 2)
     assert one.gate.pass_at_once(BATCH, 1000.0)
     web = Call(WEB)
     assert one.gate.ask(web, 1000.0) > 1000.0
@@ -231,8 +222,8 @@ def test_nobody_passes_at_once_where_others_wait_in_another_worker(memory: Memor
     assert two.gate.pass_at_once(BATCH, 1002.0), "nobody waits any more"
 
 
-def test_the_wait_is_that_behind_the_calls_of_all_workers(memory: Memory) -> None:
-    one, two = rates(memory, RateSpec(1.0, 1.0), 2)
+def test_the_wait_is_that_behind_the_calls_of_all_workers(own_memory: Memory) -> None:
+    one, two = rates(own_memory, RateSpec(1.0, 1.0), 2)
     assert one.gate.pass_at_once(BATCH, 1000.0)
     for _ in range(5):
         one.gate.ask(Call(BATCH), 1000.0)
@@ -242,8 +233,8 @@ def test_the_wait_is_that_behind_the_calls_of_all_workers(memory: Memory) -> Non
     assert two.gate.ask(Call(WEB), 1000.0) <= 1000.0 + LOOK
 
 
-def test_the_first_looks_even_if_its_tokens_come_late_and_asks_at_once_when_it_is_its_turn(memory: Memory) -> None:
-    one, two = rates(memory, RateSpec(0.01, 1.0), 2)
+def test_the_first_looks_even_if_its_tokens_come_late_and_asks_at_once_when_it_is_its_turn(own_memory: Memory) -> None:
+    one, two = rates(own_memory, RateSpec(0.01, 1.0), 2)
     assert one.gate.pass_at_once(BATCH, 1000.0)
     batch, web = Call(BATCH), Call(WEB)
     assert one.gate.ask(batch, 1000.0) == 1000.0 + LOOK
@@ -253,8 +244,8 @@ def test_the_first_looks_even_if_its_tokens_come_late_and_asks_at_once_when_it_i
     assert two.gate.ask(web, 1000.1) == 1000.1
 
 
-def test_no_call_asks_all_the_time_while_it_is_another_workers_turn(memory: Memory) -> None:
-    one, two = rates(memory, RateSpec(1.0, 5.0), 2)
+def test_no_call_asks_all_the_time_while_it_is_another_workers_turn(own_memory: Memory) -> None:
+    one, two = rates(own_memory, RateSpec(1.0, 5.0), 2)
     assert all(one.gate.pass_at_once(BATCH, 1000.0) for _ in range(5))
     one.gate.ask(Call(BATCH), 1000.0)
     waiting = [Call(BATCH) for _ in range(3)]
@@ -266,8 +257,8 @@ def test_no_call_asks_all_the_time_while_it_is_another_workers_turn(memory: Memo
         assert two.gate.ask(call, 1005.0) == 1005.0 + POLL
 
 
-def test_a_worker_that_does_not_look_any_more_delays_nobody_for_long(memory: Memory) -> None:
-    one, two = rates(memory, RateSpec(1.0, 1.0), 2)
+def test_a_worker_that_does_not_look_any_more_delays_nobody_for_long(own_memory: Memory) -> None:
+    one, two = rates(own_memory, RateSpec(1.0, 1.0), 2)
     assert one.gate.pass_at_once(BATCH, 1000.0)
     batch, web = Call(BATCH), Call(WEB)
     one.gate.ask(web, 1000.9)
@@ -276,16 +267,16 @@ def test_a_worker_that_does_not_look_any_more_delays_nobody_for_long(memory: Mem
     assert two.gate.ask(batch, 1000.9 + STALE + 0.01) == 1000.9 + STALE + 0.01
 
 
-def test_a_new_worker_in_the_row_of_one_that_died_takes_its_entries_away(memory: Memory) -> None:
-    rows = Rows(memory)
+def test_a_new_worker_in_the_row_of_one_that_died_takes_its_entries_away(own_memory: Memory) -> None:
+    rows = Rows(own_memory)
     row, other = rows.take(), rows.take()
     spec, key = RateSpec(1.0, 1.0), next(KEYS)
-    dead = SharedFactory(memory, row=row).rate(key, spec, None, 1000.0)
+    dead = SharedFactory(own_memory, row=row).rate(key, spec, None, 1000.0)
     assert dead.gate.pass_at_once(BATCH, 1000.0)
     dead.gate.ask(Call(WEB), 1000.0)
     dead.gate.ask(Call(WEB), 1000.0)
-    new = SharedFactory(memory, row=row).rate(key, spec, None, 1000.0)
-    beside = SharedFactory(memory, row=other).rate(key, spec, None, 1000.0)
+    new = SharedFactory(own_memory, row=row).rate(key, spec, None, 1000.0)
+    beside = SharedFactory(own_memory, row=other).rate(key, spec, None, 1000.0)
     mine, batch = Call(MORE), Call(BATCH)
     new.gate.ask(mine, 1000.1)
     assert beside.gate.ask(batch, 1000.1) > 1000.1
@@ -293,8 +284,8 @@ def test_a_new_worker_in_the_row_of_one_that_died_takes_its_entries_away(memory:
     assert beside.gate.ask(batch, 1002.0) == 1002.0
 
 
-def test_more_lines_than_there_are_entries_and_more_apps_than_tags(memory: Memory) -> None:
-    lines = SharedLines(memory, 1, "gate")
+def test_more_lines_than_there_are_entries_and_more_apps_than_tags(own_memory: Memory) -> None:
+    lines = SharedLines(own_memory, 1, "gate")
     calls = [Call(NamedApp(f"app{number}", 1, number % 3)) for number in range(fair_lines._MOST + 5)]
     for call in calls:
         lines.add(call, 1.0, 1000.0)
@@ -302,7 +293,7 @@ def test_more_lines_than_there_are_entries_and_more_apps_than_tags(memory: Memor
         first = lines.first()
         assert first is not None and lines.is_next(first, 1000.0)
         lines.went(first, 1.0, 1000.0)
-    assert not SharedLines(memory, 2, "gate").waits_elsewhere(1000.0)
+    assert not SharedLines(own_memory, 2, "gate").waits_elsewhere(1000.0)
 
 
 class Playing:
@@ -384,43 +375,47 @@ def played(
 
 @pytest.mark.parametrize(("gate", "web"), [(RateSpec(50.0, 50.0), 5.0), (40, 8.0)], ids=["rate", "concurrency"])
 def test_the_web_feels_a_batch_of_ten_times_its_calls_over_four_workers_as_little_as_in_one_process(
-    memory: Memory, gate: RateSpec | int, web: float
+    own_memory: Memory, gate: RateSpec | int, web: float
 ) -> None:
     """It waits for the next token or place, and one time in eight for the one after that."""
     alone, both = {WEB: web}, {WEB: web, BATCH: 10 * web}
-    beside, in_one = played(memory, gate, both, 0.5), played(memory, gate, both, 0.5, workers=1)
+    beside, in_one = played(own_memory, gate, both, 0.5), played(own_memory, gate, both, 0.5, workers=1)
     assert beside.p99(WEB) <= in_one.p99(WEB) + 3 * POLL
     assert beside.ends["web"] == in_one.ends["web"]
     assert beside.p99(BATCH) > 4 * beside.p99(WEB), "there is not enough for the batch"
     if isinstance(gate, RateSpec):
-        assert beside.p99(WEB) <= 1.1 * played(memory, gate, alone, 0.5).p99(WEB)
+        assert beside.p99(WEB) <= 1.1 * played(own_memory, gate, alone, 0.5).p99(WEB)
 
 
 @pytest.mark.parametrize("gate", [RateSpec(20.0, 20.0), 4], ids=["rate", "concurrency"])
-def test_apps_of_equal_weight_get_equal_shares_over_four_workers(memory: Memory, gate: RateSpec | int) -> None:
+def test_apps_of_equal_weight_get_equal_shares_over_four_workers(own_memory: Memory, gate: RateSpec | int) -> None:
     apps = {NamedApp(name): rate for name, rate in {"a": 10.0, "b": 20.0, "c": 40.0, "d": 80.0}.items()}
-    served = list(played(memory, gate, apps, 0.2).ends.values())
+    served = list(played(own_memory, gate, apps, 0.2).ends.values())
     assert sum(served) ** 2 / len(served) / sum(each**2 for each in served) >= 0.99, "Jain's index"
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_no_token_of_a_rate_without_a_burst_is_lost_while_calls_of_five_apps_wait(memory: Memory, workers: int) -> None:
+def test_no_token_of_a_rate_without_a_burst_is_lost_while_calls_of_five_apps_wait(
+    own_memory: Memory, workers: int
+) -> None:
     """The first call of each worker looks at each token, whatever it expects to be before it."""
     apps = {NamedApp(name): rate for name, rate in {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0, "e": 50.0}.items()}
-    ends = played(memory, RateSpec(50.0, 1.0), apps, 0.5, workers, seconds=10.0).ends
+    ends = played(own_memory, RateSpec(50.0, 1.0), apps, 0.5, workers, seconds=10.0).ends
     assert 0.99 * 500 <= ends.total() <= 501
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_late_alarms_cost_a_rate_without_a_burst_no_more_than_they_are_late(memory: Memory, workers: int) -> None:
+def test_late_alarms_cost_a_rate_without_a_burst_no_more_than_they_are_late(own_memory: Memory, workers: int) -> None:
     apps = {NamedApp(name): 30.0 for name in "abcde"}
-    ends = played(memory, RateSpec(50.0, 1.0), apps, 0.5, workers, seconds=10.0, late=0.002).ends
+    ends = played(own_memory, RateSpec(50.0, 1.0), apps, 0.5, workers, seconds=10.0, late=0.002).ends
     assert 0.99 * 10 / (0.020 + 0.002) <= ends.total() <= 501
 
 
-def test_the_first_of_a_worker_looks_when_its_token_is_due_and_less_often_if_none_can_be_lost(memory: Memory) -> None:
+def test_the_first_of_a_worker_looks_when_its_token_is_due_and_less_often_if_none_can_be_lost(
+    own_memory: Memory,
+) -> None:
     for burst, look in ((1.0, 0.001), (2.0, 0.001), (5.0, 0.004), (1000.0, POLL)):
-        one, _ = rates(memory, RateSpec(1000.0, burst), 2)
+        one, _ = rates(own_memory, RateSpec(1000.0, burst), 2)
         while one.gate.pass_at_once(BATCH, 1000.0):
             pass
         assert one.gate.ask(Call(BATCH), 1000.0) == pytest.approx(1000.0 + look, abs=1e-5)
@@ -448,10 +443,10 @@ def held(lanes: list[Lane], calls: list[tuple[int, Call]], begun: float) -> list
     return gone
 
 
-def test_calls_that_a_cooldown_held_go_in_the_order_of_one_process(memory: Memory) -> None:
+def test_calls_that_a_cooldown_held_go_in_the_order_of_one_process(own_memory: Memory) -> None:
     """By priority, and one in eight of the lower one, in whichever worker they wait."""
     key = next(KEYS)[2]
-    shared = [each.governor("u", key).lanes.of_endpoint("") for each in factories(memory, 3)]
+    shared = [each.governor("u", key).lanes.of_endpoint("") for each in factories(own_memory, 3)]
     orders = []
     for part in ([Lane(Traffic())] * 3, shared):
         part[0].start(1.0, 503, 999.9, 1000.0)
@@ -465,9 +460,9 @@ def test_calls_that_a_cooldown_held_go_in_the_order_of_one_process(memory: Memor
     assert "batch" in orders[1][7:9]
 
 
-def test_held_calls_of_a_worker_that_hangs_delay_nobody_for_long(memory: Memory) -> None:
+def test_held_calls_of_a_worker_that_hangs_delay_nobody_for_long(own_memory: Memory) -> None:
     key = next(KEYS)[2]
-    one, two = (each.governor("u", key).lanes.of_endpoint("") for each in factories(memory, 2))
+    one, two = (each.governor("u", key).lanes.of_endpoint("") for each in factories(own_memory, 2))
     one.start(1.0, 503, 999.9, 1000.0)
     web, batch = Call(WEB), Call(BATCH)
     one.ask(web, 1000.9)
@@ -475,9 +470,9 @@ def test_held_calls_of_a_worker_that_hangs_delay_nobody_for_long(memory: Memory)
     assert two.ask(batch, 1000.9 + STALE + 0.01) == 1000.9 + STALE + 0.01
 
 
-def test_a_held_call_whose_app_has_left_has_no_turn(memory: Memory) -> None:
+def test_a_held_call_whose_app_has_left_has_no_turn(own_memory: Memory) -> None:
     key = next(KEYS)[2]
-    one, two = (each.governor("u", key).lanes.of_endpoint("") for each in factories(memory, 2))
+    one, two = (each.governor("u", key).lanes.of_endpoint("") for each in factories(own_memory, 2))
     one.start(1.0, 503, 999.9, 1000.0)
     web, batch = Call(WEB), Call(BATCH)
     one.ask(web, 1000.9)
@@ -502,11 +497,11 @@ sys.stdin.readline()
 """
 
 
-def test_a_worker_that_is_killed_with_the_lock_delays_nobody_for_long(memory: Memory) -> None:
-    lines, now, batch = SharedLines(memory, 1, "gate"), time.monotonic(), Call(BATCH)
-    command = [sys.executable, "-c", HOLDS, str(memory.descriptor), str(now)]
+def test_a_worker_that_is_killed_with_the_lock_delays_nobody_for_long(own_memory: Memory) -> None:
+    lines, now, batch = SharedLines(own_memory, 1, "gate"), time.monotonic(), Call(BATCH)
+    command = [sys.executable, "-c", HOLDS, str(own_memory.descriptor), str(now)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor]
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[own_memory.descriptor]
     ) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "held\n"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import waiting_room
-from proxy.stores.shared_memory.factory import open_memory
 from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.rows import Rows
@@ -23,20 +19,13 @@ from proxy.supervisor.rows import Rows
 shapes = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 
 
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
-
-
 def rooms(memory: Memory, capacity: int, workers: int = 2) -> list[SharedWaitingRoom]:
     rows = Rows(memory)
     return [SharedWaitingRoom(memory, rows.take(), capacity) for _ in range(workers)]
 
 
-def test_half_of_the_room_is_counted_over_all_workers(memory: Memory) -> None:
-    one, two = rooms(memory, 4)
+def test_half_of_the_room_is_counted_over_all_workers(own_memory: Memory) -> None:
+    one, two = rooms(own_memory, 4)
     assert one.enter("a", held=True)
     assert two.enter("a", held=True)
     assert not one.enter("a", held=True)
@@ -48,9 +37,9 @@ def test_half_of_the_room_is_counted_over_all_workers(memory: Memory) -> None:
     assert not two.enter("b"), "four of four are taken"
 
 
-def test_who_only_looks_sees_what_all_workers_hold(memory: Memory) -> None:
-    one, two = rooms(memory, 10)
-    looking = SharedWaitingRoom(memory, 0)
+def test_who_only_looks_sees_what_all_workers_hold(own_memory: Memory) -> None:
+    one, two = rooms(own_memory, 10)
+    looking = SharedWaitingRoom(own_memory, 0)
     assert looking.held_for("a") == 0
     assert one.enter("a", held=True)
     assert two.enter("a", held=True)
@@ -66,8 +55,10 @@ def test_who_only_looks_sees_what_all_workers_hold(memory: Memory) -> None:
     st.integers(0, 7),
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abcd"), st.booleans(), st.booleans()), max_size=80),
 )
-def test_three_workers_answer_as_one(memory: Memory, capacity: int, script: list[tuple[int, str, bool, bool]]) -> None:
-    whole, parts = WaitingRoom(capacity), rooms(memory, capacity, 3)
+def test_three_workers_answer_as_one(
+    own_memory: Memory, capacity: int, script: list[tuple[int, str, bool, bool]]
+) -> None:
+    whole, parts = WaitingRoom(capacity), rooms(own_memory, capacity, 3)
     inside: list[tuple[int, str, bool]] = []
     for worker, upstream, held, enters in script:
         if enters:
@@ -83,16 +74,16 @@ def test_three_workers_answer_as_one(memory: Memory, capacity: int, script: list
     for worker, upstream, held in inside:
         parts[worker].leave(upstream, held=held)
     for row in (1, 2, 3):
-        page = memory.page(row)
-        assert not any(memory.words[page : page + 1 + 2 * PAGE_PAIRS]), "nothing is left behind"
+        page = own_memory.page(row)
+        assert not any(own_memory.words[page : page + 1 + 2 * PAGE_PAIRS]), "nothing is left behind"
 
 
 def test_upstreams_whose_names_meet_in_the_table_are_told_apart(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    own_memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {f"u{number}": 1 + PAGE_PAIRS * (1 + number) for number in range(5)}  # all have one home, near the end
     monkeypatch.setattr(waiting_room, "digest", lambda _sort, name: keys[name] + PAGE_PAIRS - 3)
-    one, two = rooms(memory, 10)
+    one, two = rooms(own_memory, 10)
     for name in keys:
         assert one.enter(name, held=True)
     for name in ("u0", "u2"):
@@ -109,15 +100,15 @@ def test_upstreams_whose_names_meet_in_the_table_are_told_apart(
     assert one.enter("u3", held=True)
     one.leave("u3", held=True)
     for row in (1, 2):
-        page = memory.page(row)
-        assert not any(memory.words[page : page + 1 + 2 * PAGE_PAIRS])
+        page = own_memory.page(row)
+        assert not any(own_memory.words[page : page + 1 + 2 * PAGE_PAIRS])
 
 
-def test_more_upstreams_than_the_table_has_places_for(memory: Memory) -> None:
-    (one,) = rooms(memory, 2 * PAGE_PAIRS, 1)
-    page = memory.page(1)
+def test_more_upstreams_than_the_table_has_places_for(own_memory: Memory) -> None:
+    (one,) = rooms(own_memory, 2 * PAGE_PAIRS, 1)
+    page = own_memory.page(1)
     for pair in range(PAGE_PAIRS):
-        memory.words[page + 1 + 2 * pair], memory.words[page + 2 + 2 * pair] = digest("other", pair), 1
+        own_memory.words[page + 1 + 2 * pair], own_memory.words[page + 2 + 2 * pair] = digest("other", pair), 1
     assert not one.enter("a", held=True)
     assert one.waiting == 0
     assert one.enter("a")
@@ -135,13 +126,13 @@ sys.stdin.readline()
 """
 
 
-def test_a_killed_worker_gives_its_places_back(memory: Memory) -> None:
-    rows = Rows(memory)
+def test_a_killed_worker_gives_its_places_back(own_memory: Memory) -> None:
+    rows = Rows(own_memory)
     mine, others = rows.take(), rows.take()
-    room = SharedWaitingRoom(memory, mine, 4)
-    command = [sys.executable, "-c", HOLDS, str(memory.descriptor), str(others)]
+    room = SharedWaitingRoom(own_memory, mine, 4)
+    command = [sys.executable, "-c", HOLDS, str(own_memory.descriptor), str(others)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[memory.descriptor]
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[own_memory.descriptor]
     ) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "[True, True, False]\n"

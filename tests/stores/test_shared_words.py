@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,24 +23,9 @@ from proxy.retry.seen_keys import KEY_SECONDS
 from proxy.retry.sliding_window import SlidingCount
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import ring
-from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.hedges import BOXES, FRESH, LEAST, MOST, SLICES, box_of, middle_of
 from proxy.stores.shared_memory.records import PROBES, Definition, Memory, Number, digest
-
-
-@pytest.fixture(scope="module")
-def memory() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
-
-
-@pytest.fixture
-def fresh() -> Iterator[Memory]:
-    descriptor = layout.descriptor()
-    yield open_memory(descriptor)
-    os.close(descriptor)
-
 
 unshared = iter(range(1_000_000))
 
@@ -235,24 +219,24 @@ def attached(memory: Memory, *keys: int) -> list[int]:
     return [memory.parted.attach(Definition(key, 1, 0), lambda at, former: None)[0] for key in keys]
 
 
-def test_records_stand_one_after_the_other_whatever_their_keys_are(fresh: Memory) -> None:
+def test_records_stand_one_after_the_other_whatever_their_keys_are(own_memory: Memory) -> None:
     """Each stood where its key's hash put it, so that nearly each took pages of its own."""
-    found = attached(fresh, *(number * 1009 for number in range(1, 101)))
+    found = attached(own_memory, *(number * 1009 for number in range(1, 101)))
     size = found[1] - found[0]
     assert found == list(range(found[0], found[0] + 100 * size, size))
     assert size < layout.STATE + 2 * layout.PARTS_COPY + 1
-    assert attached(fresh, 1009, 100 * 1009) == [found[0], found[-1]]
-    assert fresh.parted.used == 100
+    assert attached(own_memory, 1009, 100 * 1009) == [found[0], found[-1]]
+    assert own_memory.parted.used == 100
 
 
 @pytest.mark.parametrize("next_key", [20, 30])
-def test_a_slot_whose_record_was_only_counted_has_it(fresh: Memory, next_key: int) -> None:
+def test_a_slot_whose_record_was_only_counted_has_it(own_memory: Memory, next_key: int) -> None:
     """The process was killed between the two stores that give a slot a record."""
-    table = fresh.parted
-    attached(fresh, 10, 20)
-    fresh.words[table._slots + 20] = 0
-    attached(fresh, next_key, 20)
-    assert table.used == len(set(attached(fresh, 10, next_key, 20))) == len({10, next_key, 20})
+    table = own_memory.parted
+    attached(own_memory, 10, 20)
+    own_memory.words[table._slots + 20] = 0
+    attached(own_memory, next_key, 20)
+    assert table.used == len(set(attached(own_memory, 10, next_key, 20))) == len({10, next_key, 20})
 
 
 # -- seen keys ----------
@@ -277,95 +261,96 @@ def quota(memory: Memory, generation: int, capacity: float, name: str = "a") -> 
     return SharedFactory(memory, generation).bucket(("", name), QuotaSpec(capacity), None, 0.0)
 
 
-def test_a_changed_bucket_keeps_its_share_whoever_is_first(fresh: Memory) -> None:
-    old = quota(fresh, 1, 500)
+def test_a_changed_bucket_keeps_its_share_whoever_is_first(own_memory: Memory) -> None:
+    old = quota(own_memory, 1, 500)
     old.take(250, 0.0)
-    new = quota(fresh, 2, 1000)
+    new = quota(own_memory, 2, 1000)
     assert new.level(0.0) == 500
     old.take(250, 0.0)  # a call of the old configuration pays into the old bucket
-    assert (old.level(0.0), new.level(0.0), quota(fresh, 2, 1000).level(0.0)) == (0, 500, 500)
-    assert quota(fresh, 1, 500).level(0.0) == 0  # a worker that has not reloaded yet
+    assert (old.level(0.0), new.level(0.0), quota(own_memory, 2, 1000).level(0.0)) == (0, 500, 500)
+    assert quota(own_memory, 1, 500).level(0.0) == 0  # a worker that has not reloaded yet
 
 
-def test_going_back_and_forth_refills_nothing(fresh: Memory) -> None:
-    quota(fresh, 1, 500).take(400, 0.0)
+def test_going_back_and_forth_refills_nothing(own_memory: Memory) -> None:
+    quota(own_memory, 1, 500).take(400, 0.0)
     for generation in range(2, 60):
         capacity = 500 if generation % 2 else 1000
-        bucket = quota(fresh, generation, capacity)
+        bucket = quota(own_memory, generation, capacity)
         assert bucket.level(0.0) == capacity / 5
-        assert quota(fresh, generation, capacity).level(0.0) == capacity / 5
+        assert quota(own_memory, generation, capacity).level(0.0) == capacity / 5
 
 
-def test_a_worker_that_missed_a_generation_finds_the_newest(fresh: Memory) -> None:
+def test_a_worker_that_missed_a_generation_finds_the_newest(own_memory: Memory) -> None:
     spec = QuotaSpec(500)
-    missing = SharedFactory(fresh, 1)
+    missing = SharedFactory(own_memory, 1)
     held = missing.bucket(("", "a"), spec, None, 0.0)
-    quota(fresh, 2, 1000).take(1000, 0.0)
-    quota(fresh, 3, 500)
+    quota(own_memory, 2, 1000).take(1000, 0.0)
+    quota(own_memory, 3, 500)
     missing.generation = 3
     found = missing.bucket(("", "a"), spec, held, 0.0)
     assert found is held
     assert found.level(0.0) == 0
 
 
-def test_other_kinds_take_over_as_in_one_process(fresh: Memory) -> None:
-    quota(fresh, 1, 500).take(250, 0.0)
-    throttle = SharedFactory(fresh, 2).bucket(("", "a"), ThrottleSpec(10), None, 0.0)
+def test_other_kinds_take_over_as_in_one_process(own_memory: Memory) -> None:
+    quota(own_memory, 1, 500).take(250, 0.0)
+    throttle = SharedFactory(own_memory, 2).bucket(("", "a"), ThrottleSpec(10), None, 0.0)
     assert throttle.level(0.0) == 5
-    rate = SharedFactory(fresh, 1).rate(("", "r"), RateSpec(1.0, 10.0), None, 5.0)
+    rate = SharedFactory(own_memory, 1).rate(("", "r"), RateSpec(1.0, 10.0), None, 5.0)
     assert all(rate.take(5.0) for _ in range(5))
-    larger = SharedFactory(fresh, 2).rate(("", "r"), RateSpec(1.0, 20.0), None, 6.0)
+    larger = SharedFactory(own_memory, 2).rate(("", "r"), RateSpec(1.0, 20.0), None, 6.0)
     assert larger.level(6.0) == 11.0
-    budget = SharedFactory(fresh, 1).bucket(("", "b"), BudgetSpec(100, 0, 10.0), None, 0.0)
+    budget = SharedFactory(own_memory, 1).bucket(("", "b"), BudgetSpec(100, 0, 10.0), None, 0.0)
     for _ in range(4):
         budget.begin(1.0)
     assert budget.take(1.0, 1.0)
-    changed = SharedFactory(fresh, 2).bucket(("", "b"), BudgetSpec(50, 0, 10.0), None, 0.0)
+    changed = SharedFactory(own_memory, 2).bucket(("", "b"), BudgetSpec(50, 0, 10.0), None, 0.0)
     assert changed.level(1.0) == 1
     assert changed.take(1.0, 1.0)
     assert not changed.take(1.0, 1.0)
 
 
-def test_two_definitions_of_one_generation_live_side_by_side(fresh: Memory) -> None:
-    one, other = quota(fresh, 1, 500), quota(fresh, 1, 100)
+def test_two_definitions_of_one_generation_live_side_by_side(own_memory: Memory) -> None:
+    one, other = quota(own_memory, 1, 500), quota(own_memory, 1, 100)
     one.take(5, 0.0)
     other.take(50, 0.0)
-    assert [quota(fresh, 1, size).level(0.0) for size in (500, 100)] == [495, 50]
+    assert [quota(own_memory, 1, size).level(0.0) for size in (500, 100)] == [495, 50]
 
 
-def test_a_full_table_gives_away_what_is_not_used(fresh: Memory) -> None:
+def test_a_full_table_gives_away_what_is_not_used(own_memory: Memory) -> None:
     """Keys beyond what a place has room for: those in use stay, and nobody pays into a stranger's bucket."""
-    used = quota(fresh, 1, 500)
+    used = quota(own_memory, 1, 500)
     used.take(100, 0.0)
     home = digest("bucket", ("", "a"))
 
     def begin(at: int, former: object) -> None:
-        fresh.doubles[at] = 7.0
+        own_memory.doubles[at] = 7.0
 
     strangers = [
-        Number(fresh.small, Definition(home + number * layout.RECORDS, 1, 1), begin) for number in range(1, 2 * PROBES)
+        Number(own_memory.small, Definition(home + number * layout.RECORDS, 1, 1), begin)
+        for number in range(1, 2 * PROBES)
     ]
     assert used.take(5, 0.0)
-    lost = [each for each in strangers if fresh.words[each.at + layout.KEY] != each._definition.key]
+    lost = [each for each in strangers if own_memory.words[each.at + layout.KEY] != each._definition.key]
     assert lost
     assert lost[0].peek() == 7.0
-    assert fresh.words[lost[0].at + layout.KEY] == lost[0]._definition.key
+    assert own_memory.words[lost[0].at + layout.KEY] == lost[0]._definition.key
     for each in strangers:
         each.open()
-        assert fresh.words[each.at + layout.KEY] == each._definition.key
+        assert own_memory.words[each.at + layout.KEY] == each._definition.key
         each.close()
     assert used.level(0.0) in (395, 500)  # given away at worst, and then begun anew
 
 
-def test_a_full_table_waits_for_no_record_that_a_process_has_open(fresh: Memory) -> None:
+def test_a_full_table_waits_for_no_record_that_a_process_has_open(own_memory: Memory) -> None:
     """That process may itself be waiting for the lock under which records are given away: both would wait for ever."""
-    held = Number(fresh.small, Definition(layout.RECORDS, 1, 1), lambda *_: None)
+    held = Number(own_memory.small, Definition(layout.RECORDS, 1, 1), lambda *_: None)
     held.open()
     for number in range(2, 4 * PROBES):
-        Number(fresh.small, Definition(number * layout.RECORDS, 1, 1), lambda *_: None)
+        Number(own_memory.small, Definition(number * layout.RECORDS, 1, 1), lambda *_: None)
     held.close()
-    assert fresh.words[held.at + layout.STAMP] | layout.TOUCHED == held._stamp
-    assert fresh.words[held.at + layout.KEY] == layout.RECORDS
+    assert own_memory.words[held.at + layout.STAMP] | layout.TOUCHED == held._stamp
+    assert own_memory.words[held.at + layout.KEY] == layout.RECORDS
 
 
 class Interrupted:
@@ -383,49 +368,51 @@ class Interrupted:
         return value
 
 
-def test_what_is_read_without_the_lock_was_published(fresh: Memory) -> None:
+def test_what_is_read_without_the_lock_was_published(own_memory: Memory) -> None:
     """A process is delayed between two words, while another one publishes, and begins to publish once more."""
-    one, other = (SharedFactory(fresh, 1).bucket(("", "a"), QuotaSpec(500, refill=1.0), None, 0.0) for _ in range(2))
+    one, other = (
+        SharedFactory(own_memory, 1).bucket(("", "a"), QuotaSpec(500, refill=1.0), None, 0.0) for _ in range(2)
+    )
     assert one.take(100, 0.0)
 
     def meanwhile() -> None:
-        copy = one.record._copies[fresh.words[one.record._sequence] & 1]
+        copy = one.record._copies[own_memory.words[one.record._sequence] & 1]
         assert one.take(50, 0.0)
-        fresh.map[copy : copy + 8] = bytes(8)  # packing numbers begins with zeros
+        own_memory.map[copy : copy + 8] = bytes(8)  # packing numbers begins with zeros
 
-    other.record.words = Interrupted(fresh.words, other.record._sequence, meanwhile)
+    other.record.words = Interrupted(own_memory.words, other.record._sequence, meanwhile)
     assert other.record.peek() == 350
 
 
-def test_what_is_read_without_the_lock_is_no_other_records(fresh: Memory) -> None:
+def test_what_is_read_without_the_lock_is_no_other_records(own_memory: Memory) -> None:
     """A process is delayed between two words, while its record's slot is given to another key."""
 
     def record(number: int) -> Number:
         """The record of a key that is first looked for in the same slot as the others."""
         return Number(
-            fresh.small,
+            own_memory.small,
             Definition(number * layout.RECORDS, 1, 1),
-            lambda at, _: fresh.doubles.__setitem__(at, float(number)),
+            lambda at, _: own_memory.doubles.__setitem__(at, float(number)),
         )
 
     one, others = record(1), iter(range(2, 1000))
 
     def meanwhile() -> None:
-        while fresh.words[one.at + layout.KEY] == layout.RECORDS:
+        while own_memory.words[one.at + layout.KEY] == layout.RECORDS:
             record(next(others))
 
-    one.words = Interrupted(fresh.words, one._stamp_at, meanwhile)
+    one.words = Interrupted(own_memory.words, one._stamp_at, meanwhile)
     assert one.peek() == 1.0
-    one.words = fresh.words
+    one.words = own_memory.words
     assert one.peek() == 1.0, "it is begun anew"
 
 
-def test_the_registry_over_shared_memory(fresh: Memory) -> None:
+def test_the_registry_over_shared_memory(own_memory: Memory) -> None:
     """Two workers' registries find the same state."""
 
     policy = Policy("a", "", STANDARD, BucketRef(QuotaSpec(500)))
     request = Request("GET", "a.example", "/", NoFields())
-    scopes = [Registry(SharedFactory(fresh, 1)).scope(policy, request, 1.0) for _ in range(2)]
+    scopes = [Registry(SharedFactory(own_memory, 1)).scope(policy, request, 1.0) for _ in range(2)]
     assert scopes[0].bucket is not None
     assert scopes[1].bucket is not None
     assert scopes[0].bucket.take(5, 1.0)
@@ -434,25 +421,25 @@ def test_the_registry_over_shared_memory(fresh: Memory) -> None:
     assert scopes[0].governor.holds(2.0)
 
 
-def test_a_refilled_quota_is_one_for_all_and_its_successor_takes_over_the_share_of_now(fresh: Memory) -> None:
+def test_a_refilled_quota_is_one_for_all_and_its_successor_takes_over_the_share_of_now(own_memory: Memory) -> None:
     name, slow = key(), QuotaSpec(100, initial=0, refill=1.0)
-    one, two = (SharedFactory(fresh).bucket(name, slow, None, 10.0) for _ in range(2))
+    one, two = (SharedFactory(own_memory).bucket(name, slow, None, 10.0) for _ in range(2))
     assert one.take(5, 15.0)
     assert not two.take(5, 15.0)
     assert two.level(35.0) == one.level(35.0) == 20
-    later = SharedFactory(fresh, generation=1)
+    later = SharedFactory(own_memory, generation=1)
     for spec, level in ((QuotaSpec(1000, refill=2.0), 500), (ThrottleSpec(10), 5)):
         place = (*name, spec.kind)
         assert later.bucket(place, slow, None, 10.0).level(60.0) == 50
-        changed = SharedFactory(fresh, generation=2).bucket(place, spec, None, 60.0)
+        changed = SharedFactory(own_memory, generation=2).bucket(place, spec, None, 60.0)
         assert changed.level(60.0) == level
-    assert SharedFactory(fresh, generation=1).bucket(name, slow, one, 60.0) is one, (
+    assert SharedFactory(own_memory, generation=1).bucket(name, slow, one, 60.0) is one, (
         "what did not change keeps its state"
     )
     assert one.level(60.0) == 45
-    plain = SharedFactory(fresh, generation=3).bucket(name, QuotaSpec(10), None, 60.0)
+    plain = SharedFactory(own_memory, generation=3).bucket(name, QuotaSpec(10), None, 60.0)
     assert (plain.level(60.0), plain.level(1e6)) == (4.5, 4.5)
-    again = SharedFactory(fresh, generation=4).bucket(name, slow, None, 70.0)
+    again = SharedFactory(own_memory, generation=4).bucket(name, slow, None, 70.0)
     assert (again.level(70.0), again.level(75.0)) == (45, 50)
 
 
@@ -512,9 +499,9 @@ def test_the_boxes_of_times_are_as_fine_as_is_said() -> None:
     assert box_of(0.0) == 0 and box_of(1e9) == BOXES - 1
 
 
-def test_hedges_are_those_of_the_definition_over_reloads(fresh: Memory) -> None:
+def test_hedges_are_those_of_the_definition_over_reloads(own_memory: Memory) -> None:
     """What is measured goes on; another generation of the configuration finds it."""
-    before, after = SharedFactory(fresh, 1), SharedFactory(fresh, 2)
+    before, after = SharedFactory(own_memory, 1), SharedFactory(own_memory, 2)
     one = before.hedges(("a", "p95", ""), 0.0)
     for _ in range(FEWEST):
         one.began(1.0)

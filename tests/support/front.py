@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from support.scripted import Headed
+
 from proxy.config.settings import Address, Buffers, Limits, PoolLimits, Settings
 from proxy.observe.call_record import NO_POLICY, CallRecord, Observer
 from proxy.retry.bucket_specs import BucketRef, QuotaSpec
@@ -238,10 +240,9 @@ def attempts_counted(registry: Registry) -> int:
 
 
 @dataclass
-class Answer:
+class Answer(Headed):
     """One answer as it came. `infos` are the interim heads before it."""
 
-    head: bytes
     body: bytes = b""
     trailers: bytes = b""
     infos: list[bytes] = field(default_factory=list)
@@ -249,20 +250,6 @@ class Answer:
     @property
     def status(self) -> int:
         return int(self.head[9:12])
-
-    @property
-    def fields(self) -> list[tuple[str, str]]:
-        lines = self.head.rstrip(b"\r\n").split(b"\r\n")[1:]
-        pairs = (line.decode("latin-1").split(":", 1) for line in lines)
-        return [(name, value.strip(" \t")) for name, value in pairs]
-
-    def all(self, name: str) -> list[str]:
-        return [value for key, value in self.fields if key.lower() == name.lower()]
-
-    def one(self, name: str) -> str | None:
-        values = self.all(name)
-        assert len(values) <= 1, values
-        return values[0] if values else None
 
 
 class CutError(Exception):

@@ -25,10 +25,30 @@ REASONS = {200: "OK", 204: "No Content", 304: "Not Modified", 503: "Service Unav
 
 
 @dataclass
-class Received:
-    """One request as it came. `body` is what was read of it so far; `trailers` of a chunked one."""
+class Headed:
+    """A message with its head as it came, and the fields that stand in it."""
 
     head: bytes
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        lines = self.head.rstrip(b"\r\n").split(b"\r\n")[1:]
+        pairs = (line.decode("latin-1").split(":", 1) for line in lines)
+        return [(name, value.strip(" \t")) for name, value in pairs]
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.fields if key.lower() == name.lower()]
+
+    def one(self, name: str) -> str | None:
+        values = self.all(name)
+        assert len(values) <= 1, values
+        return values[0] if values else None
+
+
+@dataclass
+class Received(Headed):
+    """One request as it came. `body` is what was read of it so far; `trailers` of a chunked one."""
+
     connection: int
     body: bytes = b""
     trailers: bytes = b""
@@ -44,20 +64,6 @@ class Received:
     @property
     def line(self) -> str:
         return self.head.split(b"\r\n", 1)[0].decode("latin-1")
-
-    @property
-    def fields(self) -> list[tuple[str, str]]:
-        lines = self.head.rstrip(b"\r\n").split(b"\r\n")[1:]
-        pairs = (line.decode("latin-1").split(":", 1) for line in lines)
-        return [(name, value.strip(" \t")) for name, value in pairs]
-
-    def all(self, name: str) -> list[str]:
-        return [value for key, value in self.fields if key.lower() == name.lower()]
-
-    def one(self, name: str) -> str | None:
-        values = self.all(name)
-        assert len(values) <= 1, values
-        return values[0] if values else None
 
 
 @dataclass
@@ -135,6 +141,17 @@ async def hang(turn: Turn) -> None:
     """Never answer; `upstream.gone` is set once the proxy has closed the connection."""
     await turn.gone()
     turn.upstream.gone.set()
+
+
+def then_stall(data: bytes) -> Step:
+    """Read the request, write `data`, and say nothing more until the proxy goes."""
+
+    async def step(turn: Turn) -> None:
+        await turn.read_body()
+        await turn.write(data)
+        await turn.gone()
+
+    return step
 
 
 def then_close(data: bytes) -> Step:

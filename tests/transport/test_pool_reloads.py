@@ -21,11 +21,6 @@ from proxy.retry.routing import Match, Route
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make(tmp_path_factory.mktemp("certificates"))
-
-
 def settings(*upstreams: Any, **changes: Any) -> Settings:
     return Front(*upstreams, **changes).settings
 

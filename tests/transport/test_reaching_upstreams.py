@@ -29,11 +29,6 @@ from proxy.transport.tls import Contexts
 from proxy.wire.http1.compiled import CORE
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return make(tmp_path_factory.mktemp("certificates"))
-
-
 def secure(upstream: Upstream, authority: Authority, name: str = "localhost", **target: Any) -> Any:
     """An upstream by its name, verified against the test's root."""
     url = f"https://{name}:{upstream.port}"
