@@ -15,8 +15,16 @@ from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "config/examples/scenarios").glob("*.yaml"))
-#: By how much large ones are made smaller, sidecars, calls and capacities alike.
-SCALE = {"fleet": 0.1, "herd": 0.3, "outage": 0.5}
+#: By how much large ones are made smaller, sidecars, calls and capacities alike. Rules that hold for those at a half
+#: hold at a quarter, too.
+SCALE = {"fleet": 0.1, "herd": 0.3, "outage": 0.5} | dict.fromkeys(
+    (
+        "brownout", "fifty_sidecars", "half_capacity", "hanging_endpoint", "no_queue_429", "one_bad_endpoint",
+        "overload", "redis_gone", "slow_minute", "slow_tail", "thousand_a_second", "three_in_ten", "throttling",
+        "too_much_all_the_time",
+    ),
+    0.5,
+)  # fmt: skip
 #: What belongs to an app and to its keys, and so may be set: the defaults are judged as they are.
 OF_THE_APP = {"timeouts", "credentials"}
 #: The rules that do not hold, by scenario: docs/decisions/0015-weather.md has the figures. `test_weather_bounds` shows
