@@ -356,12 +356,15 @@ class Attempt(Listener):
             self._peeked()
 
     def stop_keeping(self) -> bool:
-        """Report an answer that is kept only until it is whole, with its body so far, and return True. Return False,
-        and do nothing, if it is not kept, or is kept because the beginning of its body has yet to be judged.
+        """Report an answer that is kept only until it is whole, or an error whose body is looked at, with the body so
+        far, and return True. Return False, and do nothing, if it is not kept, or is a success whose beginning has yet
+        to be judged.
         """
-        if not self.waits or self.body_wait is None or not self.body_wait.over:
+        body_wait = self.body_wait
+        if self.state is not PEEKING or (body_wait is not None and not body_wait.over):
             return False
-        self.body_wait.give_up()
+        if body_wait is not None:
+            body_wait.give_up()
         self._peeked()
         return True
 

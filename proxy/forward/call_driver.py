@@ -572,7 +572,7 @@ def _peek(driver: CallDriver, action: Peek, now: float) -> None:
     come.
     """
     attempt, idle, body_wait = driver.flights[action.attempt], driver.plan.policy.timeouts.idle, action.body_wait
-    if body_wait is not None and idle is not None:
+    if idle is not None:
         driver.due_by(driver.moved + idle)
     if body_wait is not None:
         body_wait.charge(driver.context.store)

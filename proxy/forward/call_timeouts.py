@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.forward.attempt import DELIVERING, FLYING, HOLDING, Attempt
+from proxy.forward.attempt import DELIVERING, FLYING, HOLDING, PEEKING, Attempt
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import resumer_of
@@ -17,6 +17,8 @@ from proxy.retry.machine import Call
 from proxy.transport import faults
 
 _NEVER = float("inf")
+#: The states of an attempt in which its answer's body comes.
+_READING = (DELIVERING, PEEKING)
 
 
 class CallTimeouts:
@@ -136,9 +138,9 @@ class CallTimeouts:
 
     @property
     def _flowing(self) -> list[Attempt]:
-        """The attempts that only the idle timeout ends. The answer of such an attempt is being delivered, or waits for
-        the beginning of its body, or is awaited for a request whose body outgrew its buffer.
+        """The attempts that only the idle timeout ends. The answer of such an attempt is being delivered, or its body
+        is looked at, or it is awaited for a request whose body outgrew its buffer.
         """
         outgrown = self._has_outgrown
         flights = self._flights.values()
-        return [a for a in flights if a.state is DELIVERING or a.waits or (outgrown and a.state is FLYING)]
+        return [a for a in flights if a.state in _READING or (outgrown and a.state is FLYING)]

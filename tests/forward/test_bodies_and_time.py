@@ -15,12 +15,19 @@ from support.front import AT_ONCE, FAST, STANDARD, CutError, Front, chunked, req
 from support.scripted import Turn, Upstream, answer, close, hang, reset
 
 from proxy.config.settings import Buffers, PoolLimits
-from proxy.forward.attempt import HOLDING
-from proxy.retry.facts import FaultKind, Outcome
+from proxy.forward.attempt import HOLDING, PEEKING, State
+from proxy.retry.dialect import Classify, Rule
+from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, Concurrency, IdempotencyKey, Strategy, Timeouts
 
 BLOB = bytes(range(256)) * 20_000  # 5 MB
 HEDGED = Strategy("hedging", "hedging", 3, FAST, None, hedging_delay=0.0, non_fatal=frozenset({503, FaultKind.RESET}))
+
+
+async def reach(front: Front, state: State) -> None:
+    """Wait until an attempt is in this state."""
+    while state not in [each.state for call in front.calls for each in call.flights.values()]:  # noqa: ASYNC110
+        await asyncio.sleep(0)  # no event tells of it
 
 
 async def test_a_large_download_and_upload_come_whole() -> None:
@@ -152,8 +159,7 @@ async def test_a_body_does_not_go_on_to_an_attempt_whose_answer_is_held() -> Non
     async with Upstream(step, answer(200, b"ok")) as upstream:
         async with Front(to("api", upstream.url, strategy=slow), buffers=small) as front, front.app() as app:
             app.send(request("PUT", "/api/", f"Content-Length: {len(BLOB)}", host="127.0.0.1") + BLOB[:50_000])
-            while HOLDING not in [each.state for call in front.calls for each in call.flights.values()]:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            await reach(front, HOLDING)
             app.send(BLOB[50_000:])
             reply = await app.read()
             assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "2")
@@ -227,6 +233,24 @@ async def test_silence_within_an_answer_breaks_it_off() -> None:
             except CutError as cut:
                 assert cut.answer.body == b"ab"
             assert (await front.observed.until(1))[0]["outcome"] is Outcome.COMMITTED
+
+
+async def test_an_error_whose_body_falls_silent_is_judged_by_what_came() -> None:
+    async def step(turn: Turn) -> None:
+        await turn.write(answer(503, b"", "Content-Length: 100", length=False) + b'{"error')
+        await turn.gone()
+
+    rule = Rule(Class.THROTTLING, "rule 1", frozenset({503}), json=((("error",), "slow_down"),))
+    looks = Classify(statuses={503: Class.TRANSIENT}, rules=(rule,))
+    limits = Timeouts(idle=30.0)
+    async with Upstream(step, answer(200, b"ok")) as upstream:
+        async with Front(to("api", upstream.url, strategy=AT_ONCE, classify=looks, timeouts=limits)) as front:
+            async with front.app() as app:
+                app.send(request("GET", "/api/", host="127.0.0.1"))
+                await reach(front, PEEKING)
+                front.pass_time(30.0)
+                reply = await app.read()
+            assert (reply.status, reply.body, reply.one("x-attempt-count")) == (200, b"ok", "2")
 
 
 async def test_an_app_that_is_silent_within_its_body_gets_408() -> None:
