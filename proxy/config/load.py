@@ -8,6 +8,7 @@ the table of keys (schema.py), include other files, compile (compile.py), give a
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -213,7 +214,7 @@ def _is_readable(tree: Map, problems: Problems) -> bool:
 
 
 def _included(tree: Map, problems: Problems) -> Iterator[str]:
-    """The files that `include` names, in order, each once."""
+    """The files that `include` names, in order, each once; not the file that includes them, if a glob finds it."""
     seen: set[str] = set()
     for number, (pattern, mark) in enumerate(_patterns(tree)):
         base = Path(mark.file).parent
@@ -222,9 +223,13 @@ def _included(tree: Map, problems: Problems) -> Iterator[str]:
             problems.warn(mark, ("include", number), f"no file matches {pattern}")
         elif not found:
             problems.add(mark, ("include", number), f"there is no file {base / pattern}")
+        itself = os.path.realpath(mark.file)
         for file in found:
-            if file not in seen:
-                seen.add(file)
+            place = os.path.realpath(file)
+            if place == itself and not glob.has_magic(pattern):
+                problems.add(mark, ("include", number), "is the file that includes it: remove it")
+            elif place not in (itself, *seen):
+                seen.add(place)
                 yield file
 
 

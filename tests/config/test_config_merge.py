@@ -442,6 +442,17 @@ def test_included_files(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_is_read_once_and_does_not_include_itself(tmp_path: Path) -> None:
+    """A glob for the files beside it finds the configuration too."""
+    (tmp_path / "more.yaml").write_text("upstreams: {b: {url: http://b.test}}\n")
+    (tmp_path / "link.yaml").symlink_to("more.yaml")
+    found = settings(tmp_path, "include: ['*.yaml', more.yaml]\nupstreams: {a: {url: http://a.test}}\n")
+    assert [each.name for each in found.router.upstreams] == ["a", "b"]
+    assert lines(tmp_path, loaded(tmp_path, "include: [redrive.yaml]\n")) == [
+        "redrive.yaml:1:11: include[0]: is the file that includes it: remove it"
+    ]
+
+
 def test_endpoints_of_one_host_and_port_are_told_apart(tmp_path: Path) -> None:
     urls = (
         "'https://h.test/a/', 'https://h.test/b', 'http://h.test:443/b', 'https://h.test/${SECRET}', 'https://i.test/'"
