@@ -539,7 +539,7 @@ def _deliver(driver: CallDriver, action: Deliver, now: float) -> None:
     else:
         driver.stream_on(attempt, now)
         if driver.upload is not None:  # the attempt got no more of the body while its answer was held
-            attempt.pump()
+            driver.upload.go_on(attempt)
             driver._settle(driver.upload)
 
 

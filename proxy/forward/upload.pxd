@@ -14,5 +14,6 @@ cdef class Upload:
     cpdef append(self, bytes data)
     cpdef end(self, trailers)
     cpdef bint lose(self) except -1
+    cpdef go_on(self, Attempt attempt)
     @cython.locals(replay=Replay, each=Attempt, furthest_behind="long long", waits=bint, streams=bint, is_behind=bint)
     cpdef settle(self, dict flights)

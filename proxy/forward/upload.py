@@ -56,16 +56,24 @@ class Upload:
         self.replay.lose()
         return True
 
+    def go_on(self, attempt: Attempt) -> None:
+        """Send more of the body to an attempt that got none while its answer was held. If bytes that it needs were
+        freed meanwhile, because another attempt has sent a body that is lost, it gets none any more.
+        """
+        if not self.replay.has(attempt.cursor):
+            attempt.replay = None
+        attempt.pump()
+
     def settle(self, flights: dict[int, Attempt]) -> None:
         """Read more of the body from the app as long as the attempts `flights` keep up with sending it, or unsent bytes
         can be kept; else pause the app. Free the bytes that no attempt has to send any more. An attempt whose answer is
-        held until another one is sent needs no more of the body.
+        held until another one is sent needs no more of the body, nor does one that can't get more (`go_on`).
         """
         replay = self.replay
         furthest_behind = replay.end
         waits, streams = True, False
         for each in flights.values():
-            if each.state is HOLDING:
+            if each.state is HOLDING or (each.stream is not None and each.replay is None):
                 continue
             if each.stream is not None or each.task is not None:
                 furthest_behind = min(furthest_behind, each.cursor)

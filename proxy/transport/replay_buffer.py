@@ -90,6 +90,10 @@ class Replay:
         """Whether `size` more bytes can be kept for another attempt."""
         return self._taken + size <= self._store.per_request and self._store.used + size <= self._store.total
 
+    def has(self, cursor: int) -> bool:
+        """Whether all bytes after the cursor that have come are still kept."""
+        return cursor >= self._base
+
     def read(self, cursor: int) -> bytes:
         """The bytes after the cursor, up to about PIECE; b"" if none has arrived yet.
 

@@ -166,6 +166,31 @@ async def test_a_body_does_not_go_on_to_an_attempt_whose_answer_is_held() -> Non
             assert upstream.requests[1].body == BLOB
 
 
+async def test_an_answer_that_was_held_while_another_attempt_sent_the_whole_body_is_delivered() -> None:
+    small, sent = Buffers(100_000, 1 << 20), asyncio.Event()
+
+    async def first(turn: Turn) -> None:
+        await turn.write(answer(503, b"", "Content-Length: 10", length=False) + b"half")
+        await sent.wait()
+        await turn.write(b"whole!")
+        await turn.gone()
+
+    async def second(turn: Turn) -> None:
+        await turn.read_body()
+        turn.reset()
+        sent.set()
+
+    hedged = replace(HEDGED, max_attempts=2, hedging_delay=0.01)
+    async with Upstream(first, second) as upstream:
+        async with Front(to("api", upstream.url, strategy=hedged), buffers=small) as front, front.app() as app:
+            app.send(request("PUT", "/api/", f"Content-Length: {len(BLOB)}", host="127.0.0.1") + BLOB[:50_000])
+            await reach(front, HOLDING)
+            await upstream.until(2)
+            app.send(BLOB[50_000:])
+            reply = await app.read()
+            assert (reply.status, reply.body) == (503, b"halfwhole!")
+
+
 async def test_the_total_of_all_buffers_is_bounded() -> None:
     small = Buffers(1 << 20, 150_000)
     async with Upstream(hang, hang) as upstream, Front(to("api", upstream.url), buffers=small) as front:
