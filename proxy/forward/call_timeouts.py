@@ -126,10 +126,13 @@ class CallTimeouts:
 
     @property
     def reads_no_body(self) -> bool:
-        """Whether the app can't send more of the request's body, because the call waits for its next attempt, and no
-        more of the body may be kept.
+        """Whether the app can't send more of the request's body, because the call waits for its next attempt: no more
+        of the body may be kept, or the app waits for the 100 (Continue) that the attempt brings.
         """
-        return self._upload is not None and self._upload.paused and not self._sending
+        upload = self._upload
+        if upload is None or self._sending:
+            return False
+        return upload.paused or (self._plan.head.expect_continue and not upload.size)
 
     @property
     def _sending(self) -> list[Attempt]:

@@ -148,6 +148,35 @@ async def test_an_app_that_is_paused_while_its_call_waits_is_not_silent() -> Non
             assert upstream.requests[1].body == BLOB
 
 
+async def test_an_app_that_waits_for_100_continue_while_its_call_waits_is_not_silent() -> None:
+    first_goes = asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        await first_goes.wait()
+        await turn.write(answer(200))
+
+    async def continues(turn: Turn) -> None:
+        await turn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await turn.read_body()
+        await turn.write(answer(200, b"ok"))
+
+    policy: dict[str, Any] = {"timeouts": Timeouts(idle=30.0), "concurrency": Concurrency(1)}
+    async with Upstream(step, continues) as upstream, Front(to("api", upstream.url, **policy)) as front:
+        async with front.app() as one, front.app() as two:
+            one.send(request("GET", "/api/", host="127.0.0.1"))
+            await upstream.until(1)
+            two.send(request("PUT", "/api/", "Expect: 100-continue", "Content-Length: 4", host="127.0.0.1"))
+            while len(front.calls) < 2:  # noqa: ASYNC110  no event tells of it
+                await asyncio.sleep(0)
+            front.pass_time(30.0)
+            first_goes.set()
+            assert (await one.read()).status == 200
+            await upstream.until(2)
+            two.send(b"body")
+            assert (await two.read()).body == b"ok"
+        assert upstream.requests[1].body == b"body"
+
+
 async def test_a_body_does_not_go_on_to_an_attempt_whose_answer_is_held() -> None:
     small = Buffers(100_000, 1 << 20)
 
