@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from proxy.config.key_files import current_key
 from proxy.config.settings import Address, Settings
+from proxy.config.value_files import current_key
 from proxy.forward.context import Context
 from proxy.forward.timers import Watch
 from proxy.freed_memory import FreedMemory

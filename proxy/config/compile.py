@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from proxy.config import addresses
-from proxy.config.key_files import read_key_file
 from proxy.config.policies import Policies, PolicyOwner, relative_to
 from proxy.config.policy_schema import CREDENTIALS, DEFAULTS
 from proxy.config.problems import DEFAULT, Mark, Path, Problems, did_you_mean, printable
@@ -36,6 +35,7 @@ from proxy.config.settings import (
 )
 from proxy.config.strategies import Kinds
 from proxy.config.units import is_off
+from proxy.config.value_files import read_key_file
 from proxy.config.yaml_tree import Map, Seq, Text, lay, mark_at
 from proxy.retry.apps import OTHERS, RANKS, Apps, NamedApp
 from proxy.retry.policy import Credentials, EndpointShare, KeyFile, Policy, Scope

@@ -1,8 +1,10 @@
-"""The bytes of a file that holds one value of the configuration, such as a mounted secret."""
+"""The content of a file that holds one value of the configuration, such as a secret that Kubernetes mounts."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from proxy.config.addresses import credential
 
 #: Contract, section 3: the longest content of such a file, in bytes.
 MOST = 64 * 1024
@@ -23,3 +25,22 @@ def read_value_file(file: str) -> bytes:
     if len(content) > MOST:
         raise ValueError(f"{file} is larger than 64 KiB, too large for a value")
     return content
+
+
+def read_key_file(file: str) -> str:
+    """The credential in a file, without one line break at its end. Raises ValueError, whose text does not repeat the
+    content, if the file can't be read, is empty, or has a character that no credential can have.
+    """
+    text = read_value_file(file).decode("latin-1").removesuffix("\n").removesuffix("\r")
+    try:
+        return credential(text)
+    except ValueError as why:
+        raise ValueError(f"{file} {why}") from None
+
+
+def current_key(file: str) -> str | None:
+    """The credential in a file; None if it has none at the moment."""
+    try:
+        return read_key_file(file)
+    except ValueError:
+        return None

@@ -409,18 +409,6 @@ def chunked(*parts: bytes, trailers: bytes = b"") -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
 
 
-def own_lines(message: Message) -> list[bytes]:
-    """The field lines that the proxy itself put in."""
-    names = (b"via", b"x-attempt-count", b"date", b"proxy-status")
-    return [line for line in message.lines if line.partition(b":")[0].lower() in names]
-
-
-def passed_lines(message: Message) -> list[bytes]:
-    """The field lines but for those that the proxy itself puts in."""
-    own = own_lines(message)
-    return [line for line in message.lines if line not in own]
-
-
 def _begun(*arguments: str, environment: dict[str, str]) -> subprocess.Popen[bytes] | Forked:
     if can_be_forked(environment):
         return Forked(*arguments, environment=environment)

@@ -15,9 +15,8 @@ from support.process import COMMAND, environment, redrive
 
 from proxy.lab.demo import weather
 from proxy.lab.demo.play import App, Counts, DemoRun, apps_session
-from proxy.lab.demo.screen import picture
+from proxy.lab.demo.screen import picture, verdict
 from proxy.lab.demo.sidecar import Sidecar, SidecarState, surroundings
-from proxy.lab.demo.verdict import verdict
 from proxy.lab.demo.weather import DemoUpstream
 
 

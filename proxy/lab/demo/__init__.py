@@ -19,9 +19,8 @@ from rich.console import Console
 from rich.live import Live
 
 from proxy.lab.demo.play import ROUND, Counts, DemoRun
-from proxy.lab.demo.screen import line, picture
+from proxy.lab.demo.screen import line, picture, verdict
 from proxy.lab.demo.sidecar import SidecarError
-from proxy.lab.demo.verdict import verdict
 
 #: Ctrl-C, a stop from outside, and a terminal that was closed: the proxy must not be left behind.
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
