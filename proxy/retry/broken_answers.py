@@ -6,11 +6,12 @@ Answers to requests that could not be repeated are not delayed.
 
 from __future__ import annotations
 
+from proxy.retry.call_state import CallState
 from proxy.retry.classification import broken_answers_of, classify_fault
 from proxy.retry.event_stream import media_type
 from proxy.retry.facts import Fault, FaultKind, Progress, Reply, Request, forwarded, is_grpc_media
 from proxy.retry.policy import Policy, WholeAnswers
-from proxy.retry.whole_answers import length_of
+from proxy.retry.whole_answers import WholeAnswer, length_of
 
 #: Methods whose answers are kept without further conditions.
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -79,3 +80,15 @@ def may_be_kept(answers: WholeAnswers, reply: Reply) -> bool:
     if media in _STREAMING or is_grpc_media(media) or reply.status == 101:
         return False
     return reply.status != 206 or (length_of(reply) or 0) <= answers.whole
+
+
+def answer_to_keep(call: CallState, reply: Reply, now: float) -> WholeAnswer | None:
+    """The object that keeps this answer, a success, until it is complete (contract, section 15); None if the answer is
+    not to be kept.
+    """
+    policy, made = call.policy, call.attempts - call.earlier - call.spared
+    answers = policy.answers
+    if answers is None or reply.whole or call.hints.disabled or made >= policy.strategy.max_attempts:
+        return None
+    kept = may_be_kept(answers, reply) and may_break(policy, call.request)
+    return WholeAnswer(answers, reply, now) if kept else None

@@ -7,6 +7,7 @@ from proxy.retry.flows cimport SequentialFlow, explain_no, first_no, note_no
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.payment cimport Payment
 from proxy.retry.states cimport Flight, Next
+from proxy.retry.value_bases cimport PolicyBase, StrategyBase
 
 
 cdef double EPSILON
@@ -36,3 +37,7 @@ cdef class HedgedFlow(SequentialFlow):
     cdef tuple _pass_gates(self, CallState call, Payment payment, Next planned, bint is_paid, double now)
     cdef tuple _pay(self, CallState call, Payment payment, Next planned, double now)
     cdef tuple _pass_over(self, CallState call, double now)
+
+
+cpdef SequentialFlow flow_of(CallState call, PolicyBase policy)
+cdef bint _may_be_hedged(CallState call, StrategyBase strategy) except -1

@@ -16,10 +16,11 @@ from proxy.retry.actions import Actions, Ask, Deliver, Launch, WakeAt
 from proxy.retry.call_state import CallState
 from proxy.retry.caller import Name
 from proxy.retry.facts import Class, Failure, Outcome, Verdict
-from proxy.retry.flows import SequentialFlow, explain_no, first_no, note_no
+from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, explain_no, first_no, note_no
 from proxy.retry.gates import GATES
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.payment import PATIENCE, Payment
+from proxy.retry.policy import Policy, Strategy
 from proxy.retry.states import Delivering, Flight, Flying, Next
 
 _SUCCESS, _BUCKET_EMPTY = Outcome.SUCCESS, Outcome.BUCKET_EMPTY
@@ -324,3 +325,18 @@ class HedgedFlow(SequentialFlow):
 
 
 HEDGED = HedgedFlow()
+
+
+def flow_of(call: CallState, policy: Policy) -> SequentialFlow:
+    """The flow of the attempts of a call with this policy."""
+    if policy.mode != "enforce":
+        return OBSERVED if policy.mode == "observe" else PASSIVE
+    strategy = policy.strategy
+    if strategy.hedging_delay is not None and _may_be_hedged(call, strategy):
+        return HEDGED
+    return SEQUENTIAL if strategy.custom is None else PLUGIN
+
+
+def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:
+    """Whether it is safe to send the request several times at once."""
+    return strategy.safe_methods or call.policy.classify.unsafe_methods == "always" or call.may_be_hedged()

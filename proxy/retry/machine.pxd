@@ -8,12 +8,13 @@ from proxy.retry.endings cimport finish
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.feedback cimport learn, report_answer, report_failure, report_start, report_success, report_to_endpoint
 from proxy.retry.flows cimport Sequential, SequentialFlow, first_no, note_no
+from proxy.retry.hedged_flow cimport flow_of
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Delivering, Flight, Flying, Next
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.transparent_retry cimport TransparentRetry
-from proxy.retry.value_bases cimport PolicyBase, StrategyBase, VerdictBase
+from proxy.retry.value_bases cimport PolicyBase, VerdictBase
 
 
 cdef double EPSILON
@@ -64,7 +65,4 @@ cdef class Call:
     cdef _succeeded(self, double now)
 
 
-cdef _keeping(CallState call, Reply reply, double now)
 cdef bint _may_be_cooled(CallState call) except -1
-cdef SequentialFlow _flow_of(CallState call, PolicyBase policy)
-cdef bint _may_be_hedged(CallState call, StrategyBase strategy) except -1

@@ -36,7 +36,7 @@ from proxy.retry import interruptions
 from proxy.retry.actions import Actions, Cancel, Peek, WakeAt
 from proxy.retry.admission import Alarm
 from proxy.retry.attempt_failure import failure_by, failure_of
-from proxy.retry.broken_answers import may_be_kept, may_break, may_follow_head
+from proxy.retry.broken_answers import answer_to_keep, may_follow_head
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import AT_WORK, MISDIRECTED, NEEDS_BODY, NeedsBody, classify
 from proxy.retry.credentials import CallKeys
@@ -67,12 +67,12 @@ from proxy.retry.feedback import (
     report_trailers,
 )
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, first_byte_of
-from proxy.retry.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, Sequential, SequentialFlow, first_no, note_no
-from proxy.retry.hedged_flow import HEDGED
+from proxy.retry.flows import SEQUENTIAL, Sequential, first_no, note_no
+from proxy.retry.hedged_flow import HEDGED, flow_of
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import goes_with_new_value, read_again
 from proxy.retry.next_attempt import NextAttempt
-from proxy.retry.policy import Policy, Strategy
+from proxy.retry.policy import Policy
 from proxy.retry.reasons import TOO_LATE, own_answer
 from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.resumption import go_on_delivering, resume, resume_again
@@ -84,7 +84,6 @@ from proxy.retry.token_estimate import Estimate
 from proxy.retry.token_usage import TokenUsage
 from proxy.retry.traffic import Traffic
 from proxy.retry.transparent_retry import AVAILABLE, PROCESSED, USED
-from proxy.retry.whole_answers import WholeAnswer
 from proxy.retry.xml_root import RootLook
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -117,7 +116,7 @@ class Call:
             self.so_far.fallbacks = Fallbacks(policy, request, elsewhere)
         self._first_byte: float | None = None  # seconds; None until the request is sent, infinite if there is no bound
         self._transparent = AVAILABLE
-        self._flow = _flow_of(self.so_far, policy)
+        self._flow = flow_of(self.so_far, policy)
 
     # -- what drivers set and read ------------------------------------------------------------------------------------
 
@@ -521,7 +520,7 @@ class Call:
         whole = verdict is NEEDS_BODY
         if verdict is not NEEDS_BODY and not (may_wait and verdict.cls is _SUCCESS_CLASS):
             return self._answered(flight, reply, verdict, now)
-        bound, kept = self.first_byte, _keeping(call, reply, now)
+        bound, kept = self.first_byte, None if policy.answers is None else answer_to_keep(call, reply, now)
         looks = whole or bound is not None or bool(call.stream_ends(reply))
         if not looks and kept is None:
             assert verdict is not NEEDS_BODY  # that would be a look
@@ -646,16 +645,6 @@ class Call:
             call.note(flight, now, "delivered", None, call.reply)
 
 
-def _flow_of(call: CallState, policy: Policy) -> SequentialFlow:
-    """The flow of the attempts of a call with this policy."""
-    if policy.mode != "enforce":
-        return OBSERVED if policy.mode == "observe" else PASSIVE
-    strategy = policy.strategy
-    if strategy.hedging_delay is not None and _may_be_hedged(call, strategy):
-        return HEDGED
-    return SEQUENTIAL if strategy.custom is None else PLUGIN
-
-
 def _may_be_cooled(call: CallState) -> bool:
     """Whether a cooldown may hold the call, and an answer to the call may begin one. A hedged call is never cooled;
     this function does not check that, so its callers do.
@@ -663,20 +652,3 @@ def _may_be_cooled(call: CallState) -> bool:
     policy = call.policy
     is_disabled = call.hints is not NO_HINTS and call.hints.disabled
     return policy.mode == "enforce" and policy.pushback.cooldown != "off" and not is_disabled
-
-
-def _may_be_hedged(call: CallState, strategy: Strategy) -> bool:
-    """Whether it is safe to send the request several times at once."""
-    return strategy.safe_methods or call.policy.classify.unsafe_methods == "always" or call.may_be_hedged()
-
-
-def _keeping(call: CallState, reply: Reply, now: float) -> WholeAnswer | None:
-    """The object that keeps this answer, a success, until it is complete (contract, section 15); None if the answer is
-    not to be kept.
-    """
-    policy, made = call.policy, call.attempts - call.earlier - call.spared
-    answers = policy.answers
-    if answers is None or reply.whole or call.hints.disabled or made >= policy.strategy.max_attempts:
-        return None
-    kept = may_be_kept(answers, reply) and may_break(policy, call.request)
-    return WholeAnswer(answers, reply, now) if kept else None
