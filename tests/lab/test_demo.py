@@ -207,7 +207,7 @@ async def test_the_picture_at_every_time_fits_a_terminal(width: int) -> None:
     play = DemoRun()
     play.apps = [App(name, "", DemoUpstream(1, 1)) for name in ("no retries", "3 quick tries", "redrive")]
     console = Console(width=width, record=True, file=io.StringIO())
-    for number in range(200):
+    for number in range(0, 200, 3):
         play.elapsed = number / 2
         play.skies.append(weather.at(play.elapsed, play.round_seconds).name)
         reasons = ("an outage", "a limit of 12 at a time", "a cooldown of 3.2 s")[: number % 4]
@@ -217,7 +217,7 @@ async def test_the_picture_at_every_time_fits_a_terminal(width: int) -> None:
             app.seconds.append(number / 20)
         console.print(picture(play, width))
     text = console.export_text()
-    assert text.count("its bucket") == 200 and len(text.splitlines()) < 200 * 24
+    assert text.count("its bucket") == 67 and len(text.splitlines()) < 67 * 24
     assert "…" not in text, "nothing is cut"
     assert set("·frnlt") <= set(text), "the weather's initials"
 

@@ -98,6 +98,7 @@ def alone(slept: Callable[[], None] = lambda: None, **env: str) -> Iterator[None
     names = ("PATH", "LANG", "TMPDIR", "REDRIVE_PURE", "PYTHONPYCACHEPREFIX")
     kept = {name: value for name, value in os.environ.items() if name in names}
     nothing = {"AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent", "HOME": "/nonexistent"}
+    nothing["SSL_CERT_DIR"] = "/nonexistent"  # each client would read all certificates; here none meets TLS
     with (
         mock.patch.dict(os.environ, {**kept, **nothing, **env}, clear=True),
         mock.patch("time.sleep", lambda seconds: slept()),

@@ -47,11 +47,18 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "e2e/test_git.py", "e2e/test_git_client.py", "e2e/test_grpc_clients.py", "e2e/test_sdk_repeats.py",
             "e2e/test_smithy_core.py",
         ),
-        "Redis' scripts and the messages of large fleets, of whose modules none is compiled: what these extend, which"
-        " is, is held in both runs by stores/test_redis_fleet.py, stores/test_redis_share.py and"
+        "Redis' scripts and messages, of whose modules none is compiled: what these extend, which is, is held in both"
+        " runs by stores/test_redis_fleet.py, stores/test_redis_share.py, stores/test_redis_weather.py and"
         " e2e/test_redis_processes.py": (
-            "stores/test_redis_large_fleets.py", "stores/test_redis_line.py", "stores/test_redis_rate_lists.py",
-            "stores/test_redis_rate_parts.py", "stores/test_redis_releases.py", "stores/test_redis_under_load.py",
+            "stores/test_redis_concurrency.py", "stores/test_redis_cooldown.py", "stores/test_redis_large_fleets.py",
+            "stores/test_redis_lease.py", "stores/test_redis_leases.py", "stores/test_redis_levels.py",
+            "stores/test_redis_line.py", "stores/test_redis_news.py", "stores/test_redis_outages.py",
+            "stores/test_redis_part.py", "stores/test_redis_parts.py", "stores/test_redis_places.py",
+            "stores/test_redis_rate_lists.py", "stores/test_redis_rate_order.py", "stores/test_redis_rate_parts.py",
+            "stores/test_redis_releases.py", "stores/test_redis_under_load.py", "stores/test_redis_waiting.py",
+        ),
+        "spans, metrics and log lines over OTLP: what is told in them is held in both runs by other tests of observe": (
+            "observe/test_observe_otel.py", "observe/test_observe_otlp_metrics_and_logs.py",
         ),
         "apps whose HTTPS is intercepted: what reads and answers it is held in both runs by server/test_intercept.py": (
             "e2e/test_e2e_intercept.py",
