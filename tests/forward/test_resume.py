@@ -89,6 +89,7 @@ async def test_a_break_at_every_offset_of_a_file() -> None:
             assert front.observed.resumes == [("done", len(SMALL) - cut)]
             record = call["history"][0]
             assert (record.fault, record.decision) == (FaultKind.RESET, "resumed")
+            assert (record.status, record.cls) == (None, None), "it is no success"
             assert call["history"][1].range == f"bytes={cut}-"
 
 

@@ -156,6 +156,18 @@ def test_budget_gives_back_the_retry_it_granted() -> None:
     assert bucket.level(1.5) == 2
 
 
+def test_a_retry_that_is_given_back_no_longer_counts_against_the_share() -> None:
+    bucket = BudgetBucket(BudgetSpec(percent=20, min_per_second=0, window=10))
+    for _ in range(10):
+        bucket.begin(0.0)
+    assert bucket.take(1.0, 0.0)
+    assert bucket.take(1.0, 0.5)
+    assert not bucket.affords(1.0, 0.5)
+    bucket.give_back(1.0, 0.6, taken_at=0.0)
+    assert bucket.level(0.6) == 1
+    assert grants(bucket, 0.6) == 1
+
+
 def test_budget_shares_are_exact_decimals() -> None:
     bucket = BudgetBucket(BudgetSpec(percent=7, min_per_second=0, window=10))
     for _ in range(100):

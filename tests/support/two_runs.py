@@ -48,12 +48,10 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "e2e/test_smithy_core.py",
         ),
         "Redis' scripts and messages, of whose modules none is compiled: what these extend, which is, is held in both"
-        " runs by stores/test_redis_fleet.py, stores/test_redis_share.py, stores/test_redis_weather.py and"
-        " e2e/test_redis_processes.py": (
-            "stores/test_redis_concurrency.py", "stores/test_redis_cooldown.py", "stores/test_redis_large_fleets.py",
-            "stores/test_redis_lease.py", "stores/test_redis_leases.py", "stores/test_redis_levels.py",
-            "stores/test_redis_line.py", "stores/test_redis_news.py", "stores/test_redis_outages.py",
-            "stores/test_redis_part.py", "stores/test_redis_parts.py", "stores/test_redis_places.py",
+        " runs by stores/test_redis_fleet.py, stores/test_redis_leases.py, stores/test_redis_levels.py,"
+        " stores/test_redis_share.py, stores/test_redis_weather.py and e2e/test_redis_processes.py": (
+            "stores/test_redis_concurrency.py", "stores/test_redis_large_fleets.py", "stores/test_redis_line.py",
+            "stores/test_redis_news.py", "stores/test_redis_outages.py", "stores/test_redis_places.py",
             "stores/test_redis_rate_lists.py", "stores/test_redis_rate_order.py", "stores/test_redis_rate_parts.py",
             "stores/test_redis_releases.py", "stores/test_redis_under_load.py", "stores/test_redis_waiting.py",
         ),
