@@ -1,11 +1,13 @@
 """Write tools/order.ld, which says in what order the linker puts the functions of compiled modules: first those that
-calls run, then those that the start runs, then the others.
+calls run, then those that only limits, outages and cooldowns run, then those that the start runs, then the others.
 
-Usage: python tools/order.py START CALLS
+Usage: python tools/order.py START CALLS WEATHER
 
-Both arguments are outputs of `valgrind --tool=callgrind` of `redrive run`: of a start with one call, and of a start
-with the loads of `bench/run.py` and the scenes of `bench/weather.py`, whose limits, outages and cooldowns run much
-that no other load does. (Outputs of several processes may be put into one file, one after the other.) valgrind knows
+The arguments are outputs of `valgrind --tool=callgrind` of `redrive run`: of a start with one call, of a start with the
+loads of `bench/run.py`, and of starts with the scenes of `bench/weather.py`, whose limits, outages and cooldowns run
+what no other load does. Outputs of several processes may be put into one file, one after the other, and so may lines
+`fn=(N) NAME` after a line `ob=(1) /_core.`, of functions that only a process without valgrind runs: `perf record -e
+page-faults -c 1 -d` shows those that run outside of what is listed. valgrind knows
 the names of functions only in the section `.text`, so the library has to be linked without an order for that: leave
 `SECTIONS { } INSERT AFTER .text;` alone in tools/order.ld, and run
 `make core`.
@@ -34,6 +36,10 @@ SECTIONS
 @calls@
     /* What the collection of garbage asks of each class, too. */
     *(.text.__pyx_tp_*)
+  }
+  .text.weather :
+  {
+@weather@
   }
   .text.start :
   {
@@ -101,8 +107,12 @@ def listed(names: Iterable[str]) -> str:
 
 def main() -> None:
     """Write the order."""
-    start, calls = (functions_run(Path(each)) for each in sys.argv[1:])
-    ORDER.write_text(_TEXT.replace("@calls@", listed(calls - start)).replace("@start@", listed(start)))
+    start, calls, weather = (functions_run(Path(each)) for each in sys.argv[1:])
+    parts = {"@calls@": calls - start, "@weather@": weather - calls - start, "@start@": start}
+    text = _TEXT
+    for place, names in parts.items():
+        text = text.replace(place, listed(names))
+    ORDER.write_text(text)
 
 
 if __name__ == "__main__":

@@ -37,21 +37,32 @@ fn=(13) PyList_New
 1 1
 """
 )
+WEATHER = (
+    CALLS
+    + """ob=(2)
+fn=(14) __pyx_f_6outage_begin
+1 1
+"""
+)
 
 
 def test_what_ran_of_the_library_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, calls, written = tmp_path / "start", tmp_path / "calls", tmp_path / "order.ld"
+    start, calls, weather, written = (tmp_path / each for each in ("start", "calls", "weather", "order.ld"))
     start.write_text(START)
     calls.write_text(CALLS)
+    weather.write_text(WEATHER)
     monkeypatch.setattr(order, "ORDER", written)
-    monkeypatch.setattr(sys, "argv", ["order.py", str(start), str(calls)])
+    monkeypatch.setattr(sys, "argv", ["order.py", str(start), str(calls), str(weather)])
     order.main()
     text = written.read_text()
     of_calls, of_start = text.index(".text.calls :"), text.index(".text.start :")
+    of_weather = text.index(".text.weather :")
     seldom = text.index(".text.seldom :")
     assert (
-        "*(.text.__pyx_f_5proxy_4pool_4Pool_lease .text.__pyx_pw_5proxy_4pool_4Pool_*rest)" in text[of_calls:of_start]
+        "*(.text.__pyx_f_5proxy_4pool_4Pool_lease .text.__pyx_pw_5proxy_4pool_4Pool_*rest)" in text[of_calls:of_weather]
     )
+    assert "*(.text.__pyx_f_6outage_begin)\n" in text[of_weather:of_start]
+    assert text.count("Pool_lease") == 1
     names = text[of_start:seldom]
     assert ".text.Py_DECREF .text.__pyx_pymod_exec_pool.*" in names
     assert ".text.unlikely.Py_DECREF .text.unlikely.__pyx_pymod_exec_pool.*" in names
@@ -61,5 +72,6 @@ def test_what_ran_of_the_library_is_listed_once(tmp_path: Path, monkeypatch: pyt
 def test_the_order_in_force_was_written_by_the_tool() -> None:
     text = order.ORDER.read_text()
     before, after = order._TEXT.split("@calls@")
+    assert ".text.weather :" in text
     assert text.startswith(before)
     assert text.endswith(after.split("@start@")[1])
