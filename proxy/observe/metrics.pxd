@@ -58,7 +58,7 @@ cdef class Metrics:
     @cython.locals(found=Series)
     cpdef Series series(self, PolicyBase policy)
     @cython.locals(call=CallRecord, course=Course, policy=PolicyBase, latest=PolicyBase, series=Series, own=Series,
-                   seconds=double, at=Py_ssize_t, histogram=Durations)
+                   seconds=double, at=Py_ssize_t, histogram=Durations, code_class=long, app=str)
     cpdef add(self, calls)
     cdef bint _count_decided(self, Series series, Series own, CallRecord call, Course course) except -1
 
@@ -68,8 +68,6 @@ cdef Py_ssize_t _slot(double seconds) except -1
 
 
 cpdef count_outcome(Series series, outcome, long hundred)
-@cython.locals(own=Series)
-cdef Series _count_app(Series series, CallRecord call)
 @cython.locals(own=Series)
 cdef Series _of_app(Series series, str app)
 @cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long, decision=object, what=object,

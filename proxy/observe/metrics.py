@@ -329,10 +329,18 @@ class Metrics:
             histogram = series.call_seconds
             histogram._slots[at] += 1
             histogram.total += seconds
-            own = _count_app(series, call) if call.app else None
+            code_class, app = call.status // 100, call.app
+            own = None
+            if app:
+                own = series._of_latest_app
+                if own is None or app is not series._latest_app:
+                    own = series._of_latest_app = _of_app(series, app)
+                    series._latest_app = app
+                if course.was_sent_once:  # else its outcome is counted below
+                    own.at_once[code_class] += 1
             if course is not AT_ONCE and course.key is None and self._count_decided(series, own, call, course):
                 continue
-            series.at_once[call.status // 100] += 1
+            series.at_once[code_class] += 1
             histogram = series.attempt_seconds
             histogram._slots[at] += 1
             histogram.total += seconds
@@ -382,19 +390,6 @@ class Metrics:
     def reloaded(self, result: str) -> None:
         """Count a reload: "success" or "failure"."""
         self.reloads[result] = self.reloads.get(result, 0) + 1
-
-
-def _count_app(series: Series, call: CallRecord) -> Series:
-    """Return the part of `series` that counts the calls of this call's app. Count the call there, unless its outcome is
-    counted later (`Metrics._count_decided`).
-    """
-    own = series._of_latest_app
-    if own is None or call.app is not series._latest_app:
-        own = series._of_latest_app = _of_app(series, call.app)
-        series._latest_app = call.app
-    if call.course.was_sent_once:
-        own.at_once[call.status // 100] += 1
-    return own
 
 
 def _of_app(series: Series, app: str) -> Series:

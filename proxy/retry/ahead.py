@@ -246,11 +246,14 @@ class Ahead:
                 account.trust.test_shows(each, spent[UNIT_INDEX[each.counts]], since, now)
             if account.is_old(each.name, spent[0], now):
                 continue
+            if well and account.resizes(each):
+                account.trust.resized(each.name, now)
             believed = not well or account.trust.takes(
                 each,
                 spent[UNIT_INDEX[each.counts]],
                 since,
                 now,
+                order=spent[0],
                 explained=account.explains(each, spent),
                 predicted=account.predicts(each.name, now),
             )

@@ -240,6 +240,13 @@ class Account:
             return False
         return now - self._began >= refill.window  # before that, nothing that was sent has shown how long the window is
 
+    def resizes(self, reported: ReportedLimit) -> bool:
+        """Whether an answer reports another size of a limit than the answer before it."""
+        before = self.reports.get(reported.name)
+        if before is None or reported.limit is None:
+            return False
+        return before.reported.limit not in (None, reported.limit)
+
     def explains(self, reported: ReportedLimit, sent: Price) -> bool:
         """Whether attempts of this process account for most of what is used of a limit, as an answer reports it.
         `reported`: the limit. `sent`: the sum of the prices of all attempts up to and including the answered one.

@@ -17,6 +17,10 @@ slowly, its attempts would put off its reset. It takes seconds to know this, sin
 remainder that only grows by what is sent, and has never fallen by it, holds no call: at this pace the limit is not used
 up, whatever it is.
 
+A remainder that stays the same, though attempts that lessen it succeed, counts nothing: two of them show this before a
+reset that stands, five within two seconds else, if one could have been sent at any time. A limit whose size changes
+twice within half a minute is not one limit, but several that share a name.
+
 Calls that wait for the reset test nothing. So one call is sent as if no report had come:
 
 - after three reports in a row that nothing is left, each after the reset that the one before named;
@@ -55,6 +59,11 @@ _GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 5.0, 5, 0.5, 0.6, 0.19
 #: The reports in a row that grow by what is sent, and are not believed while that goes on; by how many times of what is
 #: sent they grow at most.
 _CLIMBS, _ALIKE = 2, 1.5
+#: The attempts after which a remainder that is still the same is wrong: before a reset that stands, and else.
+_TWICE, _STUCK = 2, 5
+#: The seconds for which a limit is not believed when its size changes, and those within which a second change shows
+#: that it is not one limit, but several that share a name: those of different models, say.
+_RESIZED, _RESIZED_AGAIN = 1.0, 30.0
 #: Seconds after the beginning of a test within which its attempt is sent.
 _AT_ONCE = 0.1
 #: Seconds between two tests of a limit for which several calls wait.
@@ -97,7 +106,9 @@ class _Trust:
     in a row said that more was left, by as much as was sent. `fell`: a report said that less was left, by as much as
     was sent. `test`: the latest test, until an answer shows its result. `standing`: the first of the reports that name
     the same reset, while no more is left; `standing_at`: its time. `stands`: such reports have come for long enough to
-    show that nothing is added before the reset.
+    show that nothing is added before the reset. `resized_at`: when the size of the limit changed last. `same`: the
+    first of the reports in a row that say that as little is left; `same_at`, `same_order`, `same_spent`: its time, the
+    number of its attempt, and what had been spent when that was sent.
     """
 
     empty: ReportedLimit | None = None
@@ -121,6 +132,11 @@ class _Trust:
     climbed: int = 0
     fell: bool = False
     test: _Test | None = None
+    resized_at: float = _NEVER_YET
+    same: ReportedLimit | None = None
+    same_at: float = 0.0
+    same_order: float = 0.0
+    same_spent: float = 0.0
     standing: ReportedLimit | None = None
     standing_at: float = 0.0
     stands: bool = False
@@ -162,6 +178,12 @@ class ReportTrust:
                 trust.proven_until = now + LASTS
                 trust.tested, trust.row = False, 0
 
+    def resized(self, name: str, now: float) -> None:
+        """Note that a report names another size of the limit with this name than the report before."""
+        trust = self._limits.setdefault(name, _Trust())
+        again, trust.resized_at = now < trust.resized_at + _RESIZED_AGAIN, now
+        trust.doubted_until = max(trust.doubted_until, now + (LASTS if again else _RESIZED))
+
     def takes(
         self,
         reported: ReportedLimit,
@@ -169,16 +191,18 @@ class ReportTrust:
         since: float,
         now: float,
         *,
+        order: float,
         explained: bool = True,
         predicted: bool = False,
     ) -> bool:
         """Whether to believe `reported`, which is in the answer to an attempt that succeeded. `since`: the time at
-        which that attempt was sent. `spent`: what had been spent of the limit in all by then. `explained`: this process
-        has used most of what the report says is used. `predicted`: it is known when the limit comes back bit by bit.
+        which that attempt was sent. `spent`: what had been spent of the limit in all by then. `order`: the number of
+        that attempt. `explained`: this process has used most of what the report says is used. `predicted`: it is known
+        when the limit comes back bit by bit.
         """
         trust = self._limits.get(reported.name)
         if trust is None:
-            if reported.remaining >= 1 and not _is_low(reported):
+            if reported.remaining >= 1 and reported.limit is not None and not _is_low(reported):
                 return True
             trust = self._limits[reported.name] = _Trust()
         if since >= trust.test_at:
@@ -187,21 +211,23 @@ class ReportTrust:
             trust.doubted_until = now + LASTS
         self._climbs(trust, reported, spent)
         self._stands(trust, reported, now)
+        if not predicted and self._is_stuck(trust, reported, order, spent, now):
+            trust.doubted_until = now + LASTS
         if predicted:
             trust.empty, trust.row, trust.tested = None, 0, False
             return True
-        before = trust.empty
-        is_late = before is not None and since >= trust.came + before.reset * (1 - _CLOCKS)
-        if before is not None and since >= trust.came:
+        empty = trust.empty
+        is_late = empty is not None and since >= trust.came + empty.reset * (1 - _CLOCKS)
+        if empty is not None and since >= trust.came:
             seconds = 0.0 if trust.stands else since - trust.came
-            if not is_late and self._is_wrong(before, reported, spent - trust.spent, seconds):
+            if not is_late and self._is_wrong(empty, reported, spent - trust.spent, seconds):
                 trust.doubted_until = now + LASTS
             trust.row = trust.row + 1 if is_late else trust.row
             trust.tested = False
         if reported.remaining >= 1:
             trust.empty, trust.row = None, 0
             return True
-        if before is None or is_late:
+        if empty is None or is_late:
             trust.empty, trust.came, trust.spent = reported, now, spent
             trust.times += 1
         if (trust.row >= _IN_A_ROW or (trust.times > 1 and not explained)) and now >= max(
@@ -247,8 +273,8 @@ class ReportTrust:
         if stands and now >= reset_at:
             is_wrong = before.remaining < 1  # what this answer reports is of another window
         else:
-            seconds = 0.0 if stands else since - test.came
-            is_wrong = self._is_wrong(before, reported, spent - test.spent - before.remaining, seconds)
+            seconds, beyond = 0.0 if stands else since - test.came, spent - test.spent - before.remaining
+            is_wrong = (stands and beyond > 0) or self._is_wrong(before, reported, beyond, seconds)
         if is_wrong:
             trust.doubted_until = now + LASTS
 
@@ -264,6 +290,24 @@ class ReportTrust:
             trust.standing, trust.standing_at, trust.stands = reported, now, False
         elif now - trust.standing_at >= _STANDS:
             trust.stands = True
+
+    @staticmethod
+    def _is_stuck(trust: _Trust, reported: ReportedLimit, order: float, spent: float, now: float) -> bool:
+        """Whether the same little is left, answer after answer, though attempts that lessen it succeeded in between.
+        Nothing comes back before a reset that stands. Else a call may have waited until one more was left, so that an
+        answer says again that none is, of a limit on attempts; and what comes back of others is never what was used, to
+        the last one. `trust`: what is known of this limit. The other arguments are those of `takes`.
+        """
+        first, is_low = trust.same, reported.limit is None or _is_low(reported)
+        if first is None or reported.remaining != first.remaining or not is_low:
+            trust.same, trust.same_at, trust.same_order, trust.same_spent = reported, now, order, spent
+            return False
+        attempts, of_attempts = order - trust.same_order, reported.counts == "attempts"
+        if trust.stands and of_attempts:
+            return attempts >= _TWICE
+        if of_attempts and reported.remaining < 1:
+            return False
+        return now - trust.same_at >= _STANDS and min(attempts, spent - trust.same_spent) >= _STUCK
 
     @staticmethod
     def _came_back_early(trust: _Trust, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:

@@ -43,7 +43,7 @@ def test_waiting_for_what_answers_say_is_left_is_never_worse_than_not_waiting(fi
     ahead, off = (figures(found, play(found, played[name])) for name in ("policy: standard", "off"))
     assert ahead.success_rate >= off.success_rate
     assert ahead.latency["p50"] <= 2 * off.latency["p50"] + 1.5
-    if file.stem in ("zero", "other_key", "far", "used"):  # found out by one call, once several wait
+    if file.stem in ("zero", "other_key", "far", "used", "one", "sizes"):  # found out by one call, once several wait
         assert ahead.refused == off.refused
         assert ahead.latency["p50"] <= (1.15 if file.stem == "far" else 1.05) * off.latency["p50"]
         assert ahead.latency["p99"] <= 1.05 * off.latency["p99"]
@@ -79,6 +79,26 @@ def test_a_limit_that_is_used_up_costs_few_calls_their_success_if_answers_take_a
     ahead, off = sums.values()
     assert ahead[0] >= off[0]
     assert ahead[1] <= 0.5 * off[1]
+
+
+@pytest.mark.parametrize("way", ["one", "sizes"])
+def test_a_limit_of_tokens_that_is_reported_without_sense_costs_no_call_its_success(way: str, tmp_path: Path) -> None:
+    text = f"""\
+duration: 2m
+calls: 5/s
+sidecars: 1
+request: {{prompt: 30%, max_tokens: 900}}
+upstream: {{latency: 100ms, limit: 60000, tokens: 1000, window: 10s, overload: 429, reports: {way}}}
+policy: {{dialects: [http, openai], pushback: {{ahead: on}}}}
+compare:
+  off: {{dialects: [http, openai]}}
+"""
+    found = scenario(tmp_path, text)
+    played = {column.name: column for column in columns(None, found, {})[0]}
+    ahead, off = (figures(found, play(found, played[name])) for name in ("policy: standard", "off"))
+    assert ahead.success_rate == off.success_rate == 1.0
+    assert ahead.refused <= off.refused + 2
+    assert ahead.latency["p50"] <= 1.1 * off.latency["p50"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -529,3 +529,59 @@ def test_calls_with_another_key_go_on_while_one_whose_turn_came_in_a_cooldown_wa
     assert other >> start(at=101.0) << WakeAt(110.5)
     assert first >> wake(110.5) << WakeAt(125.0)
     assert other >> wake(110.5) << WakeAt(110.6) >> wake(110.6) << Launch(1)
+
+
+def hears(ahead: Ahead, remaining: float, at: float, *, reset: float = 10, limit: float | None = 10) -> None:
+    """An attempt that is sent at once succeeds, and its answer says what is left."""
+    heard(ahead, ReportedLimit("l", "attempts", remaining, limit, reset), at=at)
+
+
+@pytest.mark.parametrize("left", [1, 4])
+def test_a_remainder_that_is_the_same_after_two_more_successes_before_its_reset_is_wrong(left: float) -> None:
+    """Each takes one of it, and nothing comes back before a reset that answers have named for two seconds."""
+    ahead, large = Ahead(Traffic()), Call((9.0, 0.0, 0.0, 0.0))
+    hears(ahead, 5, 0.0)
+    hears(ahead, left, 2.0, reset=8)
+    hears(ahead, left, 2.1, reset=8)
+    assert ahead.wait(whose(), large, 2.1) > 0
+    hears(ahead, left, 2.2, reset=8)
+    assert ahead.wait(whose(), large, 2.2) == 0
+
+
+@pytest.mark.parametrize("limit", [10.0, None])
+def test_a_remainder_that_is_the_same_for_two_seconds_and_five_successes_is_wrong_though_its_reset_moves(
+    limit: float | None,
+) -> None:
+    ahead, large = Ahead(Traffic()), Call((9.0, 0.0, 0.0, 0.0))
+    for number in range(6):
+        assert number == 0 or ahead.wait(whose(), large, 0.5 * number) > 0
+        hears(ahead, 1, 0.5 * number, limit=limit)
+    assert ahead.wait(whose(), large, 2.5) == 0
+
+
+def test_of_much_that_is_left_the_same_remainder_may_come_back_with_each_answer() -> None:
+    """It may be what a request at a time leaves of a limit that fills up in between."""
+    ahead = Ahead(Traffic())
+    for number in range(8):
+        hears(ahead, 9, float(number), reset=1)
+    hears(ahead, 0, 8.0)
+    assert ahead.wait(whose(), Call(), 8.0) > 0
+
+
+def test_a_limit_whose_size_changes_and_changes_back_is_not_one_limit() -> None:
+    """Each model has limits of its own, for which a provider has one name."""
+    ahead = Ahead(Traffic())
+    hears(ahead, 90, 0.0, limit=100)
+    hears(ahead, 0, 0.5, limit=10)
+    assert ahead.wait(whose(), Call(), 0.5) == 0 < ahead.wait(whose(), Call(), 1.6), "a second later it counts"
+    hears(ahead, 80, 2.0, limit=100)
+    hears(ahead, 0, 40.0, limit=100)
+    assert ahead.wait(whose(), Call(), 40.0) == 0, "and for ten minutes no longer"
+
+
+def test_a_limit_that_gets_another_size_for_good_is_believed() -> None:
+    ahead = Ahead(Traffic())
+    for at, limit in ((0.0, 100), (60.0, 75), (120.0, 100)):
+        hears(ahead, 50, at, limit=limit)
+    hears(ahead, 0, 122.0, limit=100)
+    assert ahead.wait(whose(), Call(), 122.0) > 0

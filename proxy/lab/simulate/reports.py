@@ -4,7 +4,9 @@ A limit of requests is reported in the IETF's fields, one of tokens in those of 
 report that much as left; `past` reports that nothing is left and that the limit is whole again now. `other_key` reports
 the limit of another key: one that is used up in the first half of each window, whatever the app's own key uses. `far`
 reports what is left, and that the limit is whole again only after several windows; `tomorrow` that it is after a day.
-`used` reports what is used in the place of what is left, so that it grows. `date` writes the reset as a date, `doubled`
+`used` reports what is used in the place of what is left, so that it grows. `one` always reports that one is left, and
+`sizes` the limit in one second, and a tenth of it in the next, as a provider does whose models have limits of their own
+that share a name. `date` writes the reset as a date, `doubled`
 has each field twice, once with what is left and once without anything left, and `garbage` has no numbers in them.
 """
 
@@ -16,8 +18,8 @@ from typing import Literal, get_args
 
 # fmt: off
 Reports = Literal[
-    "off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far", "tomorrow", "used", "date",
-    "doubled", "garbage",
+    "off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far", "tomorrow", "used", "one",
+    "sizes", "date", "doubled", "garbage",
 ]
 # fmt: on
 #: The number of windows that are always left until the reset, as `far` reports it.
@@ -36,8 +38,11 @@ def reported(
     is one of tokens, not of requests.
     """
     remaining = math.floor(max(0.0, left))
-    if how in ("minus_one", "zero"):
-        remaining = -1 if how == "minus_one" else 0
+    if how in ("minus_one", "zero", "one"):
+        remaining = {"minus_one": -1, "zero": 0, "one": 1}[how]
+    elif how == "sizes" and now % 2 >= 1:
+        used, most = most - remaining, max(1, most // 10)
+        remaining = max(0, most - used)
     elif how == "other_key":
         remaining = math.floor(most * max(0.0, 1 - 2 * (now % window) / window))
         reset = window - now % window
