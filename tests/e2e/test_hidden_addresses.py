@@ -25,7 +25,7 @@ upstreams:
   tenant: {url: URL, prefix: "/${file:secrets/tenant}", scope: {header: "${file:secrets/field}"}}
   billing: {url: URL, hosts: ["${file:secrets/host}"]}
   whole: {url: "${file:secrets/whole}"}
-  closed: {url: "http://${file:secrets/closed}", strategy: none, circuit_breaker: {minimum_attempts: 1}}
+  closed: {url: "http://${file:secrets/closed}", strategy: none, circuit_breaker: {minimum_attempts: 1, open: 1h}}
 """
 PAGES = [
     "readyz?verbose",
