@@ -7,7 +7,7 @@ import queue
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import pytest
@@ -15,8 +15,6 @@ from support.grpc_peer import OPTIONS, GrpcServer
 from support.ports import free_port
 from support.process import Redrive
 from support.scripted import Upstream, answer
-
-T = TypeVar("T")
 
 POLICY = """
 defaults: {{strategy: {{kind: grpc, backoff: {{base: 20ms, max: 50ms}}}}, dialects: [grpc], attempt_headers: [grpc]}}
@@ -42,10 +40,6 @@ class App:
         return self.channel.unary_unary("/acme.Echo/echo").with_call(request, timeout=timeout, metadata=pairs)
 
 
-async def blocking(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
-
-
 @pytest.fixture
 def server() -> Iterator[GrpcServer]:
     with GrpcServer() as running:
@@ -59,17 +53,17 @@ async def app(server: GrpcServer, tmp_path: Path) -> AsyncIterator[App]:
         try:
             yield app
         finally:
-            await blocking(app.channel.close)
+            await asyncio.to_thread(app.channel.close)
 
 
 async def failure(work: Callable[[], Any]) -> Any:
     with pytest.raises(grpc.RpcError) as caught:
-        await blocking(work)
+        await asyncio.to_thread(work)
     return caught.value
 
 
 async def test_a_unary_call_and_its_metadata(app: App, server: GrpcServer) -> None:
-    reply, call = await blocking(lambda: app.echo(key="a", **{"some-bin": b"\x00\xff\x80,"}))
+    reply, call = await asyncio.to_thread(lambda: app.echo(key="a", **{"some-bin": b"\x00\xff\x80,"}))
     assert reply == b"hello"
     trailing = dict(call.trailing_metadata())
     assert trailing["back-bin"] == b"\x00\xff" + bytes(range(10)) and trailing["seen"] == "1"
@@ -88,7 +82,7 @@ async def test_white_space_around_metadata_and_messages_passes(app: App, server:
 
 
 async def test_unavailable_is_retried(app: App, server: GrpcServer) -> None:
-    reply, call = await blocking(lambda: app.echo(key="a", fail=2))
+    reply, call = await asyncio.to_thread(lambda: app.echo(key="a", fail=2))
     assert reply == b"hello" and dict(call.trailing_metadata())["seen"] == "3"
     assert dict(call.initial_metadata())["grpc-previous-rpc-attempts"] == "2"
     assert [each["x-attempt-count"] for each in server.seen("a")] == ["1", "2", "3"]
@@ -123,10 +117,10 @@ async def test_what_is_retried(app: App, server: GrpcServer, steering: dict[str,
 async def test_all_kinds_of_streams(app: App, server: GrpcServer) -> None:
     fails = (("key", "a"), ("fail", "2"))
     count = app.channel.unary_stream("/acme.Echo/count")
-    assert await blocking(lambda: list(count(b"4 0", metadata=fails, timeout=10))) == [b"0", b"1", b"2", b"3"]
+    assert await asyncio.to_thread(lambda: list(count(b"4 0", metadata=fails, timeout=10))) == [b"0", b"1", b"2", b"3"]
     join = app.channel.stream_unary("/acme.Echo/join")
     fails = (("key", "b"), ("fail", "2"))
-    assert await blocking(lambda: join(iter([b"x", b"y", b"z"]), metadata=fails, timeout=10)) == b"x,y,z"
+    assert await asyncio.to_thread(lambda: join(iter([b"x", b"y", b"z"]), metadata=fails, timeout=10)) == b"x,y,z"
     chat = app.channel.stream_stream("/acme.Echo/chat")
     fails = (("key", "c"), ("fail", "2"))
     said: queue.Queue[bytes | None] = queue.Queue()
@@ -140,7 +134,7 @@ async def test_all_kinds_of_streams(app: App, server: GrpcServer) -> None:
         said.put(None)
         return [*heard, *replies]
 
-    assert await blocking(converse) == [b"<a>", b"<b>", b"<c>"]
+    assert await asyncio.to_thread(converse) == [b"<a>", b"<b>", b"<c>"]
     assert [len(server.seen(key)) for key in "abc"] == [3, 3, 3]
 
 
@@ -149,10 +143,10 @@ async def test_a_deadline_ends_waiting_and_shrinks(app: App, server: GrpcServer)
     for deadline in (0.3, 3, 30):  # on a busy machine a call may not reach the server within the first
         error = await failure(partial(wait, b"", timeout=deadline))
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        if await blocking(partial(server.cancelled.wait, 10)):
+        if await asyncio.to_thread(partial(server.cancelled.wait, 10)):
             break
     assert server.cancelled.is_set()
-    await blocking(lambda: app.echo(key="a", fail=2, pushback="300"))
+    await asyncio.to_thread(lambda: app.echo(key="a", fail=2, pushback="300"))
     # grpcio hides grpc-timeout from handlers: what is left shows in the log's second attempt alone.
     assert len(server.seen("a")) == 3
 
@@ -179,16 +173,16 @@ async def test_an_attempt_that_its_recv_timeout_ended_is_retried(server: GrpcSer
         ends = [(each["fault"], each["decision"]) for each in line["history"]]
         assert ends == [("attempt_timeout", "retried")] * 4 + [("attempt_timeout", "attempts_exhausted")]
         assert len(server.seen("last")) == 5
-        assert (await blocking(lambda: app.echo(key="one", silent=1, timeout=60)))[0] == b"hello"
+        assert (await asyncio.to_thread(lambda: app.echo(key="one", silent=1, timeout=60)))[0] == b"hello"
         assert len(server.seen("one")) >= 2  # more on a machine that takes longer than half a second to answer
-        await blocking(app.channel.close)
+        await asyncio.to_thread(app.channel.close)
 
 
 async def test_a_cancelled_call_is_cancelled_upstream(app: App, server: GrpcServer) -> None:
     call = app.channel.unary_unary("/acme.Echo/wait").future(b"", metadata=(("key", "a"),), timeout=20)
-    await blocking(lambda: server.wait_for("a"))
+    await asyncio.to_thread(lambda: server.wait_for("a"))
     call.cancel()
-    assert await blocking(lambda: server.cancelled.wait(10))
+    assert await asyncio.to_thread(lambda: server.cancelled.wait(10))
     assert (await app.redrive.call())["outcome"] == "client_gone"
 
 
@@ -196,7 +190,7 @@ async def test_a_cancelled_call_is_cancelled_upstream(app: App, server: GrpcServ
 async def test_messages_of_20_megabytes(app: App, compression: grpc.Compression) -> None:
     message = bytes(range(256)) * 4096 * 20
     call = app.channel.unary_unary("/acme.Echo/echo")
-    assert await blocking(lambda: call(message, timeout=60, compression=compression)) == message
+    assert await asyncio.to_thread(lambda: call(message, timeout=60, compression=compression)) == message
 
 
 async def test_a_large_stream_and_a_slow_reader_beside_others(app: App) -> None:
@@ -209,7 +203,7 @@ async def test_a_large_stream_and_a_slow_reader_beside_others(app: App) -> None:
             assert app.echo(b"%d" % number)[0] == b"%d" % number
         return size + sum(map(len, replies))
 
-    assert await blocking(read_slowly) == 200 * 100_000 + 10 + 90 * 2 + 100 * 3
+    assert await asyncio.to_thread(read_slowly) == 200 * 100_000 + 10 + 90 * 2 + 100 * 3
 
 
 async def test_many_calls_at_once_share_a_connection(app: App, server: GrpcServer) -> None:
@@ -218,7 +212,7 @@ async def test_many_calls_at_once_share_a_connection(app: App, server: GrpcServe
         flying = [call.future(b"%d" % number, timeout=20, metadata=(("key", str(number)),)) for number in range(100)]
         return [each.result() for each in flying]
 
-    assert await blocking(all_of_them) == [b"%d" % number for number in range(100)]
+    assert await asyncio.to_thread(all_of_them) == [b"%d" % number for number in range(100)]
 
 
 async def test_an_upstream_that_is_not_there(tmp_path: Path) -> None:
@@ -227,7 +221,7 @@ async def test_an_upstream_that_is_not_there(tmp_path: Path) -> None:
         error = await failure(app.echo)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert (await redrive.call())["attempts"] == 4
-        await blocking(app.channel.close)
+        await asyncio.to_thread(app.channel.close)
 
 
 async def test_an_upstream_that_speaks_something_else(tmp_path: Path) -> None:
@@ -240,22 +234,22 @@ async def test_an_upstream_that_speaks_something_else(tmp_path: Path) -> None:
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         line = await redrive.call()
         assert {each["fault"] for each in line["history"]} == {"connect_failure"}
-        await blocking(app.channel.close)
+        await asyncio.to_thread(app.channel.close)
 
 
 async def test_a_name_that_no_upstream_has(app: App) -> None:
     stranger = App(app.redrive, authority="127.0.0.1:1")
     error = await failure(stranger.echo)
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED  # 404
-    await blocking(stranger.channel.close)
+    await asyncio.to_thread(stranger.channel.close)
 
 
 async def test_a_channel_that_finds_the_proxy_by_a_variable(app: App, server: GrpcServer) -> None:
     other = App(app.redrive, authority="greeter.test:80", by_proxy=True)
-    reply, call = await blocking(lambda: other.echo(key="a", fail=2))
+    reply, call = await asyncio.to_thread(lambda: other.echo(key="a", fail=2))
     assert reply == b"hello" and dict(call.trailing_metadata())["seen"] == "3"
     assert [each["x-attempt-count"] for each in server.seen("a")] == ["1", "2", "3"]
-    await blocking(other.channel.close)
+    await asyncio.to_thread(other.channel.close)
 
 
 async def test_a_server_that_goes_away_and_another_in_its_place(tmp_path: Path) -> None:
@@ -263,13 +257,13 @@ async def test_a_server_that_goes_away_and_another_in_its_place(tmp_path: Path) 
         policy = POLICY.format(port=first.port).replace("attempt_headers:", "outage: fail, attempt_headers:")
         async with Redrive(tmp_path, policy) as redrive:
             app = App(redrive)
-            await blocking(app.echo)
+            await asyncio.to_thread(app.echo)
             waiting = app.channel.unary_unary("/acme.Echo/wait").future(b"", metadata=(("key", "w"),), timeout=20)
-            await blocking(lambda: first.wait_for("w"))
+            await asyncio.to_thread(lambda: first.wait_for("w"))
             first.stop(0.2)  # GOAWAY, and then the call that waits is cut
             error = await failure(waiting.result)
             assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-            await blocking(app.channel.close)
+            await asyncio.to_thread(app.channel.close)
 
 
 async def test_draining_loses_no_call(app: App, server: GrpcServer) -> None:
@@ -279,11 +273,11 @@ async def test_draining_loses_no_call(app: App, server: GrpcServer) -> None:
     said: queue.Queue[bytes | None] = queue.Queue()
     replies = chat(iter(said.get, None), timeout=20)
     said.put(b"a")
-    assert await blocking(lambda: next(replies)) == b"<a>"
+    assert await asyncio.to_thread(lambda: next(replies)) == b"<a>"
     app.redrive.signal(signal.SIGTERM)
     assert await app.redrive.line(lambda line: line["event"] == "draining") is not None
     said.put(b"b")
-    assert await blocking(lambda: next(replies)) == b"<b>"
+    assert await asyncio.to_thread(lambda: next(replies)) == b"<b>"
     said.put(None)
-    assert await blocking(lambda: list(replies)) == []
+    assert await asyncio.to_thread(lambda: list(replies)) == []
     assert await app.redrive.ended() == 0

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from support.certificates import make
@@ -25,7 +25,6 @@ from support.grpc_peer import GrpcServer
 from support.ports import free_port
 from support.process import COMMAND, Redrive, environment
 
-T = TypeVar("T")
 HERE = Path(__file__).parent / "grpc_clients"
 #: Where Debian's packages put them.
 JARS, GO_SOURCES = Path("/usr/share/java"), Path("/usr/share/gocode")
@@ -92,10 +91,6 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return made
 
 
-async def blocking(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
-
-
 def what_redrive_env_prints(file: Path) -> dict[str, str]:
     """What a shell that evaluates it has more."""
     command = (*COMMAND, "env", "--java", "-c", str(file))
@@ -152,7 +147,7 @@ async def five_calls(way: str, program: Program, server: GrpcServer, redrive: Re
     told: dict[str, dict[str, Any]] = {}
     try:
         async with asyncio.timeout(60):
-            await blocking(lambda: server.wait_for("cancelled"))
+            await asyncio.to_thread(lambda: server.wait_for("cancelled"))
             client.stdin.write(b"now\n")
             await client.stdin.drain()
             async for line in client.stdout:
@@ -174,7 +169,7 @@ async def five_calls(way: str, program: Program, server: GrpcServer, redrive: Re
     assert {key: len(server.seen(key)) for key in counts} == counts
     assert [each["x-attempt-count"] for each in server.seen("unary")] == ["1", "2", "3"]
     assert [each.get("grpc-previous-rpc-attempts") for each in server.seen("unary")] == [None, "1", "2"]
-    assert await blocking(lambda: server.cancelled.wait(10))
+    assert await asyncio.to_thread(lambda: server.cancelled.wait(10))
     outcomes = [(await redrive.call(number))["outcome"] for number in range(1, 6)]
     assert outcomes[:3] == ["success", "success", "attempts_exhausted"]
     # Whoever sees first that a deadline is over: the app, redrive, or the server, whose status 4 is not retried.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import pytest
@@ -15,17 +15,11 @@ from support.grpc_peer import OPTIONS, GrpcServer
 from support.ports import free_port
 from support.process import COMMAND, Redrive
 
-T = TypeVar("T")
-
 POLICY = """
 defaults: {{strategy: {{kind: grpc, backoff: {{base: 20ms, max: 50ms}}}}, dialects: [grpc], attempt_headers: [grpc]}}
 upstreams:
   greeter: {{{where}, hosts: [greeter.test, other.test], connect: {connect}}}
 """
-
-
-async def blocking(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 @pytest.fixture
@@ -52,15 +46,15 @@ async def test_an_insecure_channel(server: GrpcServer, tmp_path: Path, connect: 
     await own_ca(tmp_path)
     async with Redrive(tmp_path, POLICY.format(where=where, connect=connect)) as redrive:
         with channel(redrive, "greeter.test:50051") as by_proxy:
-            reply, call = await blocking(lambda: echo(by_proxy, key="a", fail="2"))
+            reply, call = await asyncio.to_thread(lambda: echo(by_proxy, key="a", fail="2"))
             assert reply == b"hello" and dict(call.initial_metadata())["x-attempt-count"] == "3"
         line = await redrive.call()
         assert (line["method"], line["attempts"]) == ("POST", 3)
         with channel(redrive, "greeter.test:50051", ("grpc.default_authority", "other.test")) as another:
-            assert (await blocking(lambda: echo(another)))[0] == b"hello"
+            assert (await asyncio.to_thread(lambda: echo(another)))[0] == b"hello"
         with channel(redrive, "greeter.test:50051", ("grpc.default_authority", "stranger.test")) as stranger:
             with pytest.raises(grpc.RpcError) as caught:
-                await blocking(lambda: echo(stranger))
+                await asyncio.to_thread(lambda: echo(stranger))
             assert "stranger.test inside a CONNECT" in caught.value.details()
 
 
@@ -71,7 +65,7 @@ async def test_an_upstream_that_is_not_there_yet(tmp_path: Path) -> None:
         with channel(redrive, "greeter.test:50051") as by_proxy:
             for number in (1, 2):
                 with pytest.raises(grpc.RpcError) as caught:
-                    await blocking(lambda: echo(by_proxy))
+                    await asyncio.to_thread(lambda: echo(by_proxy))
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
                 line = await redrive.call(number)
                 assert (line["method"], line["attempts"], line["outcome"]) == ("POST", 4, "attempts_exhausted")
@@ -83,7 +77,7 @@ async def test_where_the_upstream_has_no_url_it_is_dialled_first(server: GrpcSer
     )
     async with Redrive(tmp_path, config) as redrive:
         with channel(redrive, f"127.0.0.1:{server.port}") as by_proxy:
-            reply, call = await blocking(lambda: echo(by_proxy, key="a", fail="2"))
+            reply, call = await asyncio.to_thread(lambda: echo(by_proxy, key="a", fail="2"))
             assert reply == b"hello" and dict(call.initial_metadata())["x-attempt-count"] == "3"
 
 
@@ -102,8 +96,8 @@ async def test_a_secure_channel_through_interception(tmp_path: Path) -> None:
         where = f'url: "https://localhost:{server.port}", verify: "{upstream.ca}"'
         async with Redrive(tmp_path, POLICY.format(where=where, connect="intercept")) as redrive:
             with channel(redrive, "greeter.test:443", roots=roots) as secure:
-                reply, call = await blocking(lambda: echo(secure, key="a", fail="2"))
+                reply, call = await asyncio.to_thread(lambda: echo(secure, key="a", fail="2"))
                 assert reply == b"hello" and dict(call.initial_metadata())["x-attempt-count"] == "3"
             for other in ("other.test", "another.test"):  # the name that TLS asks for
                 with channel(redrive, "greeter.test:443", ("grpc.default_authority", other), roots=roots) as named:
-                    assert (await blocking(partial(echo, named)))[0] == b"hello"
+                    assert (await asyncio.to_thread(partial(echo, named)))[0] == b"hello"

@@ -13,32 +13,18 @@ from proxy.retry.buckets import RateBucket
 Make = Callable[..., Sidecar]
 
 
-class Calls:
-    """Calls that wait at a sidecar's gate: as soon as one is sent, the next one comes. `most`: sendings a second, if
-    each call takes its time before it asks. `sent` has the times at which the gate lets them go: a machine that stands
-    still sends them later, and then together.
+class Alarmed:
+    """A caller that asks (`ask`, given the time for which its alarm was set) whenever its alarm rings, until it is
+    stopped.
     """
 
-    def __init__(self, rate: RateBucket, sent: list[float], most: float = 0.0) -> None:
-        self._gate, self._sent, self._most = rate.gate, sent, most
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
-        self.count = 0
         self.stopped = False
 
     def ask(self, due: float = float("inf")) -> None:
-        while not self.stopped:
-            now = self._loop.time()
-            at = self._gate.ask(self, now)
-            if at > now:
-                self.retime(at)
-                return
-            self._sent.append(min(now, due))
-            due = now
-            self.count += 1
-            if self._most:
-                self.retime(now + 1 / self._most)
-                return
+        raise NotImplementedError
 
     def retime(self, at: float) -> None:
         if self._alarm is not None:
@@ -50,6 +36,32 @@ class Calls:
         self.stopped = True
         if self._alarm is not None:
             self._alarm.cancel()
+
+
+class Calls(Alarmed):
+    """Calls that wait at a sidecar's gate: as soon as one is sent, the next one comes. `most`: sendings a second, if
+    each call takes its time before it asks. `sent` has the times at which the gate lets them go: a machine that stands
+    still sends them later, and then together.
+    """
+
+    def __init__(self, rate: RateBucket, sent: list[float], most: float = 0.0, price: float = 1.0) -> None:
+        super().__init__()
+        self._gate, self._sent, self._most, self._price = rate.gate, sent, most, price
+        self.count = 0
+
+    def ask(self, due: float = float("inf")) -> None:
+        while not self.stopped:
+            now = self._loop.time()
+            at = self._gate.ask(self, now, self._price)
+            if at > now:
+                self.retime(at)
+                return
+            self._sent.append(min(now, due))
+            due = now
+            self.count += 1
+            if self._most:
+                self.retime(now + 1 / self._most)
+                return
 
 
 async def live(sidecars: Make, server: RedisServer, count: int, **options: object) -> list[Sidecar]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from fleet import REQUEST, STANDARD, Sidecar
-from paying import Calls, check, live, until
+from paying import Alarmed, Calls, check, live, until
 from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.bucket_specs import BucketRef, RateSpec
@@ -20,17 +20,15 @@ pytestmark = needs_redis
 Make = Callable[..., Sidecar]
 
 
-class Payer:
+class Payer(Alarmed):
     """A call that pays a list of rates; when it is sent, the next comes. `tokens`: its price in a model's tokens."""
 
     def __init__(self, rates: Rates, sent: list[float], tokens: float = 1.0) -> None:
+        super().__init__()
         self._rates, self._sent, self.estimate = rates, sent, Estimate(prompt=tokens, output=0.0)
-        self._loop = asyncio.get_running_loop()
-        self._alarm: asyncio.TimerHandle | None = None
-        self.stopped = False
         self.answer = 0.0
 
-    def ask(self) -> None:
+    def ask(self, due: float = 0.0) -> None:
         while not self.stopped:
             now = self._loop.time()
             self.answer = self._rates.ask(self, now)
@@ -38,17 +36,6 @@ class Payer:
                 self.retime(self.answer)
                 return
             self._sent.append(now)
-
-    def retime(self, at: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if not self.stopped and at < float("inf"):
-            self._alarm = self._loop.call_at(at, self.ask)
-
-    def stop(self) -> None:
-        self.stopped = True
-        if self._alarm is not None:
-            self._alarm.cancel()
 
 
 def rates_of(sidecar: Sidecar, *specs: tuple[str, RateSpec]) -> Rates:

@@ -9,49 +9,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from fleet import Sidecar
+from paying import Calls
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.bucket_specs import RateSpec
-from proxy.retry.token_bucket import TokenGate
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
 
 SPEC = RateSpec(rate=100.0, burst=20, store="redis")
-
-
-class Load:
-    """Calls that wait at a gate of a sidecar: as soon as one is sent, the next one comes. `sent` has the times at which
-    the gate lets them go: a machine that stands still sends them later, and then together.
-    """
-
-    def __init__(self, gate: TokenGate, sent: list[float], price: float = 1.0) -> None:
-        self._gate, self._sent, self._price = gate, sent, price
-        self._loop = asyncio.get_running_loop()
-        self._alarm: asyncio.TimerHandle | None = None
-        self.stopped = False
-
-    def ask(self, due: float = float("inf")) -> None:
-        while not self.stopped:
-            now = self._loop.time()
-            at = self._gate.ask(self, now, self._price)
-            if at > now:
-                self.retime(at)
-                return
-            self._sent.append(min(now, due))
-            due = now
-
-    def retime(self, at: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if at < float("inf"):
-            self._alarm = self._loop.call_at(at, self.ask, max(at, self._loop.time()))
-
-    def stop(self) -> None:
-        self.stopped = True
-        if self._alarm is not None:
-            self._alarm.cancel()
 
 
 async def loaded(
@@ -62,15 +29,15 @@ async def loaded(
     spec: RateSpec = SPEC,
     price: float = 1.0,
     dead: float = 10.0,
-) -> tuple[list[Sidecar], list[Load]]:
+) -> tuple[list[Sidecar], list[Calls]]:
     loop = asyncio.get_running_loop()
     fleet = [sidecars(server, clock=loop.time, timeout=5.0, on_outage="share", dead=dead) for _ in range(count)]
     load = []
     for each in fleet:
         each.now = loop.time()
         await each.store.open()
-        gate = each.bucket(spec).gate
-        load += [Load(gate, sent, price) for _ in range(3)]
+        rate = each.bucket(spec)
+        load += [Calls(rate, sent, price=price) for _ in range(3)]
     for one in load:
         one.ask()
     return fleet, load
