@@ -127,7 +127,13 @@ class UpstreamAdvice:
         from proxy.config.ca_limits import not_covered
 
         cert = self._settings.ca.cert
-        if missing := not_covered(cert, dict.fromkeys(pattern.host for pattern in upstream.hosts)):
+        try:
+            missing = not_covered(cert, dict.fromkeys(pattern.host for pattern in upstream.hosts))
+        except (OSError, ValueError):
+            message = f"needs the local CA, and {cert} has no certificate that can be read"
+            yield mark, path, f"{message}; redrive ca init makes one where there is none"
+            return
+        if missing:
             message = f"the local CA, {cert}, is not for {', '.join(missing)}, so that TLS to it fails"
             yield mark, path, f"{message}: move it and its key away, and make another with redrive ca init --for HOST"
 

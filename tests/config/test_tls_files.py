@@ -83,6 +83,16 @@ def test_a_local_ca_that_cannot_be_used_is_told(folder: Path) -> None:
     assert "upstreams.a.connect: warning: needs the local CA, and junk.pem has no certificate in PEM" in said
 
 
+def test_a_local_ca_that_only_openssl_reads_is_told(tmp_path: Path) -> None:
+    """`TRUSTED CERTIFICATE` is a label of OpenSSL's own, which the package cryptography does not know."""
+    cert, key = tmp_path / "ca/cert.pem", tmp_path / "ca/key.pem"
+    init(cert, key, ["a.test"], datetime.now(UTC), {})
+    cert.write_text(cert.read_text().replace("BEGIN C", "BEGIN TRUSTED C").replace("END C", "END TRUSTED C"))
+    result = loaded(tmp_path, "upstreams: {a: {url: 'https://b.test', connect: intercept}}\n")
+    (said,) = lines(tmp_path, result, "warning")
+    assert "needs the local CA, and ca/cert.pem has no certificate that can be read" in said
+
+
 @pytest.mark.parametrize(
     ("made_for", "hosts", "missing"),
     [
