@@ -21,8 +21,9 @@ _NEVER = float("inf")
 #: ones, that are compared.
 _REMEMBERED, _LATEST = 128, 24
 #: The share of pairs from which on this client may be alone; the refused and served attempts that make it known; and by
-#: how many standard deviations more pairs than half have to be so, which few attempts are by chance.
-_SEPARATE, _REFUSED, _SERVED, _SURE = 0.9, 4, 6, 2.8
+#: how many standard deviations more pairs than half have to be so, which few attempts are by chance. They are compared
+#: at each refusal, so that chance separates them now and then: it has to be so at so many refusals in a row.
+_SEPARATE, _REFUSED, _SERVED, _SURE, _IN_A_ROW = 0.9, 4, 6, 2.8, 2
 #: The multiple of the time that a refusal took, before which what was sent, and is not refused, is served.
 _SOONER = 3.0
 #: The limit is known closely if the least time at which attempts were served is at most so many times the longest at
@@ -49,7 +50,7 @@ class LeastGap:
     send at, in attempts a second, if this client is alone; 0 if the limit is not known closely.
     """
 
-    __slots__ = ("_at", "_is_separate", "_judged", "_refused", "_sent", "_served", "pace")
+    __slots__ = ("_at", "_judged", "_refused", "_row", "_sent", "_served", "pace")
 
     def __init__(self) -> None:
         self._sent: list[float] = []  # when the latest attempts were sent that were not refused,
@@ -57,7 +58,7 @@ class LeastGap:
         self._served: list[float] = []  # the times after which the latest attempts were served,
         self._refused: list[float] = []  # and those after which the latest ones were refused
         self._at = -_NEVER  # when one was refused last
-        self._is_separate = False  # refused ones came sooner than served ones
+        self._row = 0  # the latest refusals in a row at which refused ones came sooner than served ones
         self.pace = 0.0
 
     def begin(self) -> None:
@@ -107,11 +108,17 @@ class LeastGap:
         sooner = sum(len(served) - 0.5 * (bisect_left(served, gap) + bisect_right(served, gap)) for gap in refused)
         pairs = max(1, len(refused) * len(served))
         deviation = math.sqrt((len(refused) + len(served) + 1) / (12.0 * pairs))  # of the share, by chance
-        self._is_separate = sooner / pairs >= max(_SEPARATE, min(1.0, 0.5 + _SURE * deviation))
+        is_separate = sooner / pairs >= max(_SEPARATE, min(1.0, 0.5 + _SURE * deviation))
+        self._row = self._row + 1 if is_separate else 0
         longest = refused[-1 if len(refused) < _LATEST else -2]
         above = bisect_right(served, longest)
         least = served[above] if above < len(served) else _NEVER
         self.pace = _BELOW / least if self._is_separate and least <= _CLOSE * longest else 0.0
+
+    @property
+    def _is_separate(self) -> bool:
+        """Whether refused attempts came sooner than served ones, at several refusals in a row."""
+        return self._row >= _IN_A_ROW
 
     def is_alone(self, now: float) -> bool:
         """Whether this client's own attempts are known to be the reason for refusals."""
