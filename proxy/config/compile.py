@@ -363,7 +363,11 @@ class Upstreams:
             if file in _LAST_VALUES:
                 self._problems.warn(value.mark, where, f"{why}: the value that was read before stays in use")
             else:
-                remedy = "" if "is a folder" in str(why) else ": write the key into it, and nothing else"
+                remedy = (
+                    ""
+                    if str(why).endswith((": name the file in it", ": name a file"))
+                    else ": write the key into it, and nothing else"
+                )
                 self._problems.add(value.mark, where, f"{why}{remedy}")
                 return "", file
         return _LAST_VALUES[file], file

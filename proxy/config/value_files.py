@@ -29,8 +29,11 @@ def read_value_file(file: str) -> bytes:
 
 def read_key_file(file: str) -> str:
     """The credential in a file, without one line break at its end. Raises ValueError, whose text does not repeat the
-    content, if the file can't be read, is empty, or has a character that no credential can have.
+    content, if the file can't be read, is empty, or has a character that no credential can have. A pipe is not opened:
+    whoever read it again, after a 401, would wait for somebody to write.
     """
+    if Path(file).is_fifo():
+        raise ValueError(f"{file} is a pipe, and a key is read again when it changes: name a file")
     text = read_value_file(file).decode("latin-1").removesuffix("\n").removesuffix("\r")
     try:
         return credential(text)

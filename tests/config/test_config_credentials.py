@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
 from configs import lines, loaded, policy, settings
 
 from proxy.config.provenance import shown
+from proxy.config.value_files import current_key
 from proxy.observe import masking
 
 SECRET = "s3cr3t-value"
@@ -225,6 +228,20 @@ def test_a_file_without_a_key_is_refused_at_start_and_told_later(tmp_path: Path,
     assert policy(later.settings).credentials.values == ("fine",)  # type: ignore[union-attr]
     (line,) = lines(tmp_path, later, "warning")
     assert "the value that was read before stays in use" in line
+
+
+def test_a_pipe_in_the_place_of_a_key_is_not_read(tmp_path: Path) -> None:
+    """Else a 401 would stop the whole process until somebody wrote into it."""
+    key = tmp_path / "key"
+    os.mkfifo(key)
+    writer = threading.Thread(target=key.write_text, args=("first\n",), daemon=True)
+    writer.start()  # whoever read the pipe would get this
+    text = "upstreams:\n  a:\n    url: https://a.test\n    credentials: {header: x-key, values: [{file: key}]}\n"
+    (line,) = lines(tmp_path, loaded(tmp_path, text))
+    assert line.endswith("key is a pipe, and a key is read again when it changes: name a file")
+    assert current_key(str(key)) is None
+    assert key.read_text() == "first\n"
+    writer.join()
 
 
 @pytest.mark.parametrize("item", ["{file: ''}", "{path: x}", "{file: x, also: y}", "{file: [x]}"])
