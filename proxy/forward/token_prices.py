@@ -22,7 +22,7 @@ from proxy.retry.scope_state import ScopeState
 from proxy.retry.stream_errors import StreamWatch
 from proxy.retry.token_estimate import estimate
 from proxy.retry.token_usage import UsageReader
-from proxy.transport.replay_buffer import PIECE, Replay
+from proxy.transport.replay_buffer import Replay
 
 
 def awaits_body(plan: Plan, upload: Upload) -> bool:
@@ -32,7 +32,7 @@ def awaits_body(plan: Plan, upload: Upload) -> bool:
     if plan.policy.tokens is None or plan.head.expect_continue:
         return False
     replay = upload.replay
-    return not (replay.done or upload.overfull or not replay.has_room_held(PIECE))
+    return not (replay.done or upload.overfull or not replay.has_room_held(replay.piece))
 
 
 def expect_price(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from proxy.forward.attempt import HOLDING, Attempt
 from proxy.forward.streams import AppStream
 from proxy.transport.connection import HIGH_WATER
-from proxy.transport.replay_buffer import PIECE, Replay, ReplayStore
+from proxy.transport.replay_buffer import Replay, ReplayStore
 from proxy.wire.head import Trailers
 
 
@@ -87,7 +87,8 @@ class Upload:
         if replay.lost or streams:
             is_behind = replay.end - furthest_behind > HIGH_WATER
         else:
-            is_behind = self.overfull or not (replay.has_room_held(PIECE) if waits else replay.has_room(PIECE))
+            piece = replay.piece
+            is_behind = self.overfull or not (replay.has_room_held(piece) if waits else replay.has_room(piece))
         self.paused = is_behind
         if is_behind:
             self._app.pause()

@@ -80,6 +80,13 @@ class Replay:
             self._waits = waits
             self._store.held += self._taken if waits else -self._taken
 
+    @property
+    def piece(self) -> int:
+        """The bytes for which there has to be room before more of the body is read: PIECE, or a part of a small limit,
+        which would otherwise have no room for any.
+        """
+        return min(PIECE, self._store.per_request // 4)
+
     def has_room_held(self, size: int) -> bool:
         """Whether `size` more bytes can be kept for a call that waits: such calls have half of all bytes (contract,
         section 14).
