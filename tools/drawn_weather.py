@@ -277,6 +277,49 @@ policy: {{timeouts: {{attempt: {chance.choice([1000, 2000])}ms}}}}
 """
 
 
+def _flaps(chance: random.Random) -> str:
+    every, lasts = chance.choice([6, 10]), chance.choice([2, 3, 4])
+    kinds = chance.choice(["connect_failure", "503", "[503, reset]"])
+    outages = (f"{{at: {at}s, lasts: {lasts}s, kinds: {kinds}}}" for at in range(20, 70, every))
+    return f"""
+duration: 2m
+sidecars: {chance.choice([1, 2, 6])}
+calls: {chance.choice([10, 20, 40])}/s
+upstream: {{latency: {chance.choice([50, 100])}ms}}
+outages: [{", ".join(outages)}]
+"""
+
+
+def _waves(chance: random.Random) -> str:
+    calls, every = chance.choice([20, 40]), chance.choice([8, 12])
+    less = calls * chance.uniform(0.3, 0.6)
+    outages = (f"{{at: {at}s, lasts: {every // 2}s, share: 0%, capacity: {less:.0f}/s}}" for at in range(20, 70, every))
+    return f"""
+duration: 2m
+sidecars: {chance.choice([1, 4])}
+calls: {calls}/s
+upstream: {{latency: 50ms, capacity: {calls * chance.uniform(1.7, 2.2):.0f}/s, queue: 1s}}
+outages: [{", ".join(outages)}]
+policy: {{timeouts: {{attempt: {chance.choice([500, 1000])}ms}}}}
+"""
+
+
+def _slower_and_slower(chance: random.Random) -> str:
+    parts, timeout = chance.choice([(0.4, 0.8, 1.2, 0.4), (0.3, 0.6, 0.9, 0.3)]), chance.choice([1000, 2000])
+    outages = (
+        f"{{at: {30 + 10 * number}s, lasts: 10s, share: 0%, latency: {part * timeout:.0f}ms}}"
+        for number, part in enumerate(parts)
+    )
+    return f"""
+duration: 2m
+sidecars: {chance.choice([1, 4])}
+calls: {chance.choice([10, 30])}/s
+upstream: {{latency: {chance.choice([50, 100])}ms}}
+outages: [{", ".join(outages)}]
+policy: {{timeouts: {{attempt: {timeout}ms}}}}
+"""
+
+
 #: All kinds, by name. Those of limits without a queue, and of chance, are the ones with known faults.
 KINDS: dict[str, Kind] = {
     "no_queue_1": _no_queue(1),
@@ -308,6 +351,9 @@ KINDS: dict[str, Kind] = {
     "maintenance": _maintenance,
     "pauses": _pauses,
     "late_capacity": _late_capacity,
+    "flaps": _flaps,
+    "waves": _waves,
+    "slower_and_slower": _slower_and_slower,
 }
 
 

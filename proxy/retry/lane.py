@@ -430,6 +430,8 @@ class Lane:
             self._starter.waiter = None
         if waiter is self.outage.probe:
             self.outage.probe_ended(now, lost=False)
+        elif waiter in self.due.admitted:
+            self.limit.pace.not_sent()
         self.queue.leave(waiter)
         self.due.leave(waiter)
         self.places.vacate(waiter)
@@ -545,9 +547,8 @@ class Lane:
         limit = self.limit
         if limit.most == _NEVER or now < self.until or self.outage.is_on:
             return
-        if self.fleet.elsewhere or self.fleet.limited_elsewhere:
-            return
-        if not self.outlasts or limit.is_over(self.places.in_use(), now):
+        is_elsewhere = self.fleet.elsewhere or self.fleet.limited_elsewhere
+        if not is_elsewhere and (not self.outlasts or limit.is_over(self.places.in_use(), now)):
             self.end_limit(now)
 
     def end_limit(self, now: float, pace: float = 0.0) -> None:

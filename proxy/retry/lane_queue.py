@@ -60,6 +60,12 @@ class LaneQueue:
         self.calls = {**back, **self.calls}
         self.returned.update(back)
 
+    def ask_again(self, now: float) -> None:
+        """Have all calls ask again at once, in their order, since another lane holds them from now on."""
+        self.returned.update(self.calls)
+        for waiter in list(self.calls):
+            waiter.retime(now)
+
     def asks(self, waiter: Waiter) -> None:
         """Note that this call, which is in the queue, asks when it may be sent."""
         self.returned.discard(waiter)

@@ -201,6 +201,7 @@ class Losses:
         began = lane.lost(now, share, row, False, on_path)
         if began:
             self._end_paths(names, base, now)
+            base.queue.ask_again(now)  # the probe would come after all of them
         elif of_path is not None and outage.since == _NEVER and is_row(on_path, now - of_path.since, share):
             self._path_lost(names, of_path, now, base)
         if not base.traffic.is_watched:
@@ -227,6 +228,7 @@ class Losses:
         others_answer = self._lost.answered_at > row.since
         if others_answer and base.limit.is_on and base.limit.has_evidence and base.limit.begun >= row.since:
             base.end_limit(now)
+        base.queue.ask_again(now)
         lanes.look((lane, base), now)
 
     def _end_paths(self, names: RouteNames, base: Lane, now: float) -> None:

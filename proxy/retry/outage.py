@@ -11,10 +11,10 @@ What happens once an outage has held a call for as long as a call may be held? T
 One says that calls are then sent, and fail, as if there were no outage. The other says that a call that comes late is
 answered at once, unless a probe is under way or the last was more than two seconds ago. (choice) To send every call,
 with its retries, would be the load on an upstream in trouble that section 9 forbids. To refuse all calls but one in two
-seconds would lose calls that the upstream could serve again. So calls are answered at once, but probes are sent as
-often as section 9 allows: if calls come one shortly after another, the first call that comes half a second after a
-probe is the next probe. An outage that begins again before an answer has come counts as the same one, and no further
-call is held for it.
+seconds would lose calls that the upstream could serve again. So probes are sent as often as section 9 allows: half a
+second apart if calls come one shortly after another. Calls wait for the end of the next probe if that is within a
+second, since the outage may be over by then; others are answered at once. An outage that begins again before an answer
+has come counts as the same one, and no further call is held for it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ UNKNOWN_AFTER = 10.0
 #: which on such a call waits to be the next.
 LATE_WAIT, _PROBE_AGE = 1.0, 2.0
 #: Calls come one shortly after another if so many were turned away in a row, each so many seconds after the one before
-#: at most; once a call was held in vain, probes are then so many seconds apart (section 9, rule 3: two attempts a
-#: second for each sidecar).
-_TURNED_AWAY, _SHORTLY, _BUSY_GAP = 3, 1.0, 0.55
+#: at most; once a call was held in vain, probes are then so many seconds apart, and otherwise the last number, since a
+#: probe that can't connect is sent again at once (section 9, rule 3: two attempts a second for each sidecar).
+_TURNED_AWAY, _SHORTLY, _BUSY_GAP, _SELDOM_GAP = 3, 1.0, 0.55, 1.3
+#: Seconds that calls which wait for the next probe then give it to end, so that those which come just after the
+#: outage's end are not refused.
+_FOR_PROBE = 0.2
 #: Seconds between two probes of one endpoint at most, however many endpoints take turns: fewer than those after which
 #: an outage is not known any more.
 _LONGEST_TURN = 8.0
@@ -144,7 +147,7 @@ class Outage:
         self.probe = None
         self._probed_at = now
         if lost:
-            most = _BUSY_GAP if self.turns_away(now) else LAST_PROBE
+            most = _BUSY_GAP if self.turns_away(now) else _SELDOM_GAP if self.in_vain else LAST_PROBE
             self._gap = min(most, 2 * self._gap)
         self.probe_at = now + self._gap if lost else now
 
@@ -182,20 +185,20 @@ class Outage:
 
     def late_wait(self, now: float, hold: float, *, is_first: bool, retries: bool) -> float | None:
         """The seconds that a call may wait which comes more than `hold` seconds after the outage began. LATE_WAIT if a
-        probe is under way, or if the call may be the next probe; 0 if the call is to be answered at once; None if it
-        does not come that late. `is_first`: no other call waits. `retries`: the call has made an attempt.
+        probe is under way, or if the call may be the next probe; fewer until the end of another call's probe, once a
+        call was held in vain; 0 if the call is to be answered at once; None if it does not come that late. `is_first`:
+        no other call waits. `retries`: the call has made an attempt.
         """
         if not self.is_late(now, hold):
             return None
         if self.probe is not None or now - self._probed_at > _PROBE_AGE:
             return LATE_WAIT
-        if is_first and not retries and self.turns_away(now):
-            return LATE_WAIT
-        if is_first and retries and now - self._turned_at > _PROBE_AGE:
+        if is_first and (now - self._turned_at > _PROBE_AGE if retries else self.turns_away(now)):
             return LATE_WAIT  # the only call is not delayed
         self._turned = self._turned + 1 if now - self._turned_at <= _SHORTLY else 1
         self._turned_at = now
-        return 0.0
+        wait = max(0.0, self.probe_at - now) + _FOR_PROBE
+        return wait if self.in_vain and not retries and wait <= LATE_WAIT else 0.0
 
     @property
     def probed_at(self) -> float:

@@ -100,24 +100,37 @@ def test_a_late_call_waits_for_the_probe_under_way() -> None:
 
 def test_a_late_call_is_the_next_probe_if_the_last_is_two_seconds_ago() -> None:
     assert late(in_vain(), 123.1) == LATE_WAIT
-    assert late(in_vain(), 122.9) == 0.0
+    outage = in_outage()
+    outage.probe_ended(121.0, lost=True)
+    assert late(outage, 123.1) == LATE_WAIT
+    assert late(outage, 122.9) == 0.0
 
 
 def test_calls_that_come_one_shortly_after_another_probe_twice_a_second() -> None:
     outage = in_vain()
     assert [late(outage, 121.1 + n / 10) for n in range(5)] == [0.0, 0.0, 0.0, LATE_WAIT, LATE_WAIT]
-    assert late(outage, 121.5, is_first=False) == 0.0  # another one is the next
-    assert late(outage, 121.5, retries=True) == 0.0
+    assert late(outage, 121.5, is_first=False, retries=True) == 0.0
     outage.probes(outage)
     outage.probe_ended(122.0, lost=True)
     assert 122.5 < outage.probe_at < 122.6
 
 
-def test_calls_far_apart_do_not_probe_more_often() -> None:
+def test_after_a_call_was_held_in_vain_late_calls_wait_for_the_end_of_the_next_probe() -> None:
+    """The outage may be over by then: calls that are answered at once would be served without a proxy."""
+    outage = in_vain()
+    assert outage.probe_at == pytest.approx(122.3)
+    waits = [late(outage, now, is_first=False) for now in (121.4, 121.6, 122.2, 122.4)]
+    assert waits == pytest.approx([0.0, 0.9, 0.3, 0.2]), "no longer than a second"
+    assert late(outage, 122.4, is_first=False, retries=True) == 0.0
+
+
+def test_calls_far_apart_are_probes_less_often_than_every_second() -> None:
+    """A probe that can't connect is sent again at once, and two attempts a second are allowed."""
     outage = in_vain()
     for n in range(3):
         outage.probe_ended(122.0 + 1.1 * n, lost=True)
-        assert late(outage, 122.5 + 1.1 * n) == 0.0
+        assert outage.probe_at == pytest.approx(123.3 + 1.1 * n)
+        assert late(outage, 122.2 + 1.1 * n) == 0.0
 
 
 def test_before_a_call_was_held_in_vain_none_but_the_probes_are_sent() -> None:
@@ -142,7 +155,7 @@ def test_an_outage_that_begins_again_before_an_answer_is_the_same_one() -> None:
     assert counted.lost(1000.1, 0.0, again=True)  # although the last answer came more than ten minutes ago
     assert outage.since == 100.0
     assert late(outage, 1000.2, retries=True) == LATE_WAIT
-    assert late(outage, 1000.2) == 0.0
+    assert late(outage, 1000.2) == pytest.approx(0.2)
     counted.answered(1001.0)
     counted.lost(1002.0, 0.0)
     assert counted.lost(1002.1, 0.0, again=True)

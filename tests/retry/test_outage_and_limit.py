@@ -11,6 +11,7 @@ from proxy.retry.governor import Governor
 from proxy.retry.lost_rows import LostRow
 
 REFUSED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
+TIMED_OUT = AttemptEnding(False, True, False, False, "route", "attempt_timeout")
 NEVER = float("inf")
 
 
@@ -111,3 +112,48 @@ def test_a_probe_after_a_call_was_held_in_vain_turns_away_while_others_wait() ->
     assert governor.turns_away(probe, 1.1)
     governor.leave(other, 1.1)
     assert not governor.turns_away(probe, 1.1), "no other call waits"
+
+
+def test_calls_that_wait_for_a_limit_wait_for_an_outage_of_their_route_in_the_order_in_which_they_came() -> None:
+    """The outage's probe would else come after all of them in the limit's queue, and each of them would use up a turn
+    there without being sent.
+    """
+    governor = Governor()
+    first = governor.first
+    governor.answered_well(object(), Held(governor, "/").caller, 0.4, 0.5)
+    first.lasts = True
+    first.limit.begin_elsewhere(1.0, 1.0, 1.0)
+    first.limit.pace.slow_down(1.0)
+    governor.lanes.look((first,), 1.0)
+    sent, *waiting = [Held(governor, "/") for _ in range(9)]
+    assert governor.ask(sent, sent.caller, 1.0) == (1.0, "")
+    governor.sent(sent, object(), 1.0)
+    for each in waiting:
+        assert governor.ask(each, each.caller, 1.1)[1] == "limit"
+    for number in range(5):
+        governor.failed(object(), sent.caller, TIMED_OUT, 1.0, 2.0 + number / 10, again=False, cools=False)
+    assert [lane.name[1] for lane in governor.all_lanes() if lane.outage.is_on] == [sent.caller.names.lost_path()]
+    answers = []
+    for _ in waiting:
+        due = min(waiting, key=lambda each: each.due)
+        assert due.due <= 2.4, "all of them ask again at once"
+        answers.append((due, governor.ask(due, due.caller, 2.4)[1]))
+        due.due = NEVER
+    probe, *others = waiting
+    assert answers == [(probe, ""), *((each, "outage") for each in others)]
+    assert len(first.queue) == 0
+
+
+def test_a_call_that_leaves_when_its_turn_has_come_does_not_use_it_up() -> None:
+    governor = Governor()
+    first = governor.first
+    first.lasts = True
+    first.limit.begin_elsewhere(2.0, 2.0, 1.0)
+    first.limit.pace.slow_down(1.0)
+    governor.lanes.look((first,), 1.0)
+    calls = [Held(governor, "/") for _ in range(3)]
+    answers = [governor.ask(each, each.caller, 1.0)[1] for each in calls]
+    assert answers == ["", "limit", "limit"]
+    governor.leave(calls[0], 1.2)
+    assert governor.ask(calls[1], calls[1].caller, 1.2) == (1.2, "")
+    assert governor.ask(calls[2], calls[2].caller, 1.3)[1] == "limit"
