@@ -442,10 +442,11 @@ class BudgetBucket(Bucket):
 class RateBucket(TokenBucket):
     """The bucket of kind rate, from which every attempt takes tokens, first attempts too. `gate`: the gate at which
     calls wait for tokens. `started`: the time at which the bucket is made, on the driver's clock; from then on, a low
-    `initial` level fills up.
+    `initial` level fills up. `heir`: the bucket that a reload put in the place of this one, None for none. Calls that
+    began before go on paying here, and the heir is charged too, so that both together give no more than the heir may.
     """
 
-    __slots__ = ("gate", "spec")
+    __slots__ = ("gate", "heir", "spec")
 
     def __init__(self, spec: RateSpec, *, instead_of: TokenBucket | None = None, started: float = 0.0) -> None:
         self.spec = spec
@@ -454,6 +455,22 @@ class RateBucket(TokenBucket):
             level, started = (share * spec.burst if share else 0.0), instead_of._at
         super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
         self.gate = TokenGate(self, rejects=spec.when_empty == "reject")
+        self.heir: RateBucket | None = None
+        if isinstance(instead_of, RateBucket):
+            instead_of.heir = self
+
+    def take(self, now: float, price: float = 1.0) -> bool:
+        """Take `price` tokens, and return True; if there are too few, return False."""
+        taken = TokenBucket.take(self, now, price)
+        if taken and self.heir is not None:
+            self.heir.give_back(now, -price)
+        return taken
+
+    def give_back(self, now: float, tokens: float = 1.0) -> None:
+        """Put back tokens that were not used; if `tokens` is negative, take as many more."""
+        TokenBucket.give_back(self, now, tokens)
+        if self.heir is not None:
+            self.heir.give_back(now, tokens)
 
 
 def _start(capacity: float, initial: float | None, instead_of: Bucket | None, now: float) -> float:

@@ -259,6 +259,23 @@ def test_rate_is_a_classic_token_bucket() -> None:
     assert bucket.level(100.0) == 2
 
 
+@pytest.mark.parametrize("after", [RateSpec(10, 4), RateSpec(20, 2), RateSpec(5, 1, when_empty="reject")])
+def test_calls_from_before_a_reload_pay_the_new_rate_too(after: RateSpec) -> None:
+    """They wait at the old bucket still: both together must not give twice what the upstream takes."""
+    old = RateBucket(RateSpec(10, 2))
+    assert old.take(0.0) and old.take(0.0)
+    new = RateBucket(after, instead_of=old)
+    newer = RateBucket(after, instead_of=new)
+    given = 0
+    for now in (step / 100 for step in range(1001)):
+        given += old.take(now) + newer.take(now)
+    assert given == pytest.approx(max(10, after.rate) * 10, abs=after.burst + 1)
+    level = newer.level(100.0)
+    assert old.take(100.0) and newer.level(100.0) == level - 1
+    old.give_back(100.0)
+    assert newer.level(100.0) == level
+
+
 def test_rate_starts_at_initial_when_it_is_made() -> None:
     bucket = RateBucket(RateSpec(10, 5, initial=0), started=1000.0)
     assert bucket.level(1000.0) == 0
