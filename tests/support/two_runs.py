@@ -35,6 +35,15 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "deploy/test_two_runs.py",
         ),
         "verbs and tables for a terminal": ("cli", "e2e/test_explain_now.py", "top"),
+        "explanations, and files of policy tests, of whose modules none is compiled: what they play, which is, is held"
+        " in both runs by tests/policy and tests/retry": (
+            "lab/test_explain.py", "lab/test_explain_kept.py", "lab/test_flaky.py", "lab/test_policy_test_files.py",
+            "lab/test_policy_test_output.py", "lab/test_policy_tests_before.py", "lab/test_what_if.py",
+        ),
+        "credentials and keys in files, of whose modules none is compiled: that calls go on meanwhile is held in both"
+        " runs by e2e/test_e2e_process.py": (
+            "e2e/test_credentials_served.py", "e2e/test_key_files_swapped.py",
+        ),
         "configuration files, of which no module is compiled": (
             "config/test_check_messages.py", "config/test_config_advice.py", "config/test_config_hostile.py",
             "config/test_config_merge.py", "config/test_config_provenance.py", "config/test_config_random.py",
@@ -79,15 +88,9 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "lab/test_weather.py", "lab/test_weather_bounds.py", "lab/test_weather_turns.py",
             "lab/test_weather_variants.py",
         ),
-        "explanations, and files of policy tests, of whose modules none is compiled: what they play, which is, is held"
-        " in both runs by tests/policy and tests/retry": (
-            "lab/test_explain.py", "lab/test_explain_kept.py", "lab/test_flaky.py", "lab/test_policy_test_files.py",
-            "lab/test_policy_test_output.py", "lab/test_policy_tests_before.py", "lab/test_what_if.py",
-        ),
-        "reloads, workers that come and go, and keys in files, of whose modules none is compiled: that calls go on"
-        " meanwhile is held in both runs by e2e/test_e2e_process.py and e2e/test_workers.py": (
-            "e2e/test_credentials_served.py", "e2e/test_key_files_swapped.py", "e2e/test_reload_live.py",
-            "e2e/test_workers_change.py",
+        "reloads, and workers that come and go, of whose modules none is compiled: that calls go on meanwhile is held"
+        " in both runs by e2e/test_e2e_process.py and e2e/test_workers.py": (
+            "e2e/test_reload_live.py", "e2e/test_workers_change.py",
         ),
         "everything at once, as it is shipped; its parts are held in both runs": ("chaos",),
         "news of a fleet's processes through Redis: held in both runs by stores/test_redis_weather.py and"
