@@ -5,6 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.cubic_limiter import MIN_FILL_RATE, CubicLimiter
+from proxy.retry.payment import Payment
+from proxy.retry.waiting_room import WaitingRoom
+
+
+class Waiter:
+    """An attempt that asks the gate."""
+
+    estimate = None
+
+    def retime(self, at: float) -> None:
+        """Its next look is elsewhere."""
 
 
 def test_nobody_waits_before_the_first_throttling() -> None:
@@ -15,6 +26,16 @@ def test_nobody_waits_before_the_first_throttling() -> None:
         assert limiter.reserve(1000 + n / 100) == 0
         limiter.learn(False, 1000 + n / 100)
     assert not limiter.enabled
+
+
+def test_an_attempt_that_passed_while_the_limiter_was_off_does_not_wait_when_it_is_asked_again() -> None:
+    """A cooldown may hold it after that gate, until others were throttled."""
+    limiter, waiter = CubicLimiter(), Waiter()
+    passed, comes = (Payment(None, WaitingRoom(), "u") for _ in range(2))
+    assert passed.pass_gate(limiter.gate, waiter, 0.4) == 0.4
+    limiter.learn(True, 0.5)
+    assert passed.pass_gate(limiter.gate, waiter, 0.6) == 0.6
+    assert comes.pass_gate(limiter.gate, waiter, 0.6) > 0.6
 
 
 def test_a_throttling_sets_seventy_percent_of_what_was_measured() -> None:
