@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elsewhere import Elsewhere, ElsewhereFactory
-from playbook import ANY, Playbook, app_gone, ended, fault, granted, refused, replay_lost, reply, start, wake
+from playbook import ANY, Event, Playbook, app_gone, ended, fault, granted, refused, replay_lost, reply, start, wake
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
@@ -18,12 +18,12 @@ from proxy.retry.dialect import Classify
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory
-from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
+from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
 from proxy.retry.governor import Governor
 from proxy.retry.lane import Lane
 from proxy.retry.machine import Call
 from proxy.retry.payment import PATIENCE
-from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Strategy, Timeouts
+from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Resume, Strategy, Timeouts
 from proxy.retry.registry import Registry
 from proxy.retry.states import Flying
 from proxy.retry.token_bucket import REJECTED, TokenGate
@@ -514,3 +514,25 @@ def test_a_hedge_that_a_pushback_put_off_is_decided_when_it_is_due() -> None:
     )
     bucket_of(book).comes(6)
     assert book >> wake(4.5) << Launch(2) << WakeAt(5.5)
+
+
+def broke(attempt: int, *, at: float) -> Event:
+    """The answer that goes to the app breaks after 10 bytes."""
+    what = Fault(FaultKind.RESET, Progress.UNKNOWN)
+    return Event(f"broke {attempt}", at, lambda call, now: call.broke(attempt, what, 10, now, now))
+
+
+def test_the_rest_of_a_broken_answer_is_not_asked_for_before_its_price_is_granted() -> None:
+    book = play(replace(AT_ONCE, resume=Resume(), classify=Classify(faults={FaultKind.RESET: Class.TRANSIENT})))
+    assert (
+        book
+        >> start()
+        << Launch(1)
+        >> reply(1, 200, at=0.01, end=False)
+        << Deliver(1, Outcome.SUCCESS)
+        >> broke(1, at=0.02)
+        << WakeAt(0.02)
+        << Ask(5, 0.02)
+        >> granted(5, at=0.03)
+        << Launch(2)
+    )
