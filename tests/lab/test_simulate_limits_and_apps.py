@@ -213,21 +213,11 @@ def test_a_request_that_is_overtaken_reaches_the_upstream_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed", "p99"),
-    [
-        ("used", 1, 1.02),
-        ("zero", 1, 1.1),
-        ("zero", 2, 1.1),
-        ("other_key", 2, 1.1),  # the test is sent before an answer says that nothing is left
-        ("other_key", 3, 1.15),  # attempts are under way when nothing is left
-        ("other_key", 4, 1.1),  # the test is answered after the reset
-        ("tokens", 1, 1.02),  # no call is held: what those cost that are on their way is a guess
-    ],
+    ("name", "seed"),
+    [("used", 1), ("zero", 1), ("zero", 2), ("other_key", 2), ("other_key", 3), ("other_key", 4), ("tokens", 1)],
 )
-def test_answers_that_take_a_third_of_the_window_cost_no_call_its_success(
-    name: str, seed: int, p99: float, tmp_path: Path
-) -> None:
-    """The first answer comes when three of ten seconds are over, and calls that wait show nothing."""
+def test_if_answers_take_a_third_of_the_window_all_is_as_without_ahead(name: str, seed: int, tmp_path: Path) -> None:
+    """What they say is left is then of a window that is nearly over, and holds no call."""
     file = tmp_path / f"{name}.yaml"
     text = (ROOT / f"config/examples/scenarios/ahead/{name}.yaml").read_text()
     file.write_text(re.sub("latency: [0-9]+ms", "latency: 3s", text))
@@ -235,10 +225,8 @@ def test_answers_that_take_a_third_of_the_window_cost_no_call_its_success(
     assert found is not None, problems
     found = replace(found, seed=seed)
     played = {column.name: column for column in columns(None, found, {})[0]}
-    ahead, off = (figures(found, play(found, played[name])) for name in ("policy: standard", "off"))
-    assert ahead.success_rate == 1.0 >= off.success_rate
-    assert ahead.refused <= (1.0 if name == "tokens" else 0.1) * off.refused
-    assert ahead.latency["p99"] <= p99 * off.latency["p99"]
+    ahead, off = (figures(found, play(found, played[way])) for way in ("policy: standard", "off"))
+    assert replace(ahead, name="") == replace(off, name="")
 
 
 def test_apps_fare_by_their_priority_and_their_weight(tmp_path: Path) -> None:
