@@ -9,7 +9,7 @@ from __future__ import annotations
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
 from proxy.retry.gates import GATES
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, OUTGREW, as_written
+from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {
@@ -66,10 +66,7 @@ def remedy_of(
             f"raise pushback.max_delay (now {as_written(policy.pushback.max_delay)}) if the call may wait for so long"
         )
     if outcome is Outcome.DEADLINE:
-        now = as_written(policy.timeouts.total)
-        return (
-            f"raise timeouts.total (now {now}) or the app's own deadline, or let attempts end sooner: timeouts.attempt"
-        )
+        return _deadline(why, as_written(policy.timeouts.total))
     if outcome is Outcome.COMMITTED:
         if why == OUTGREW:
             return "raise buffers.per_request above the size of the request's body"
@@ -87,6 +84,13 @@ def remedy_of(
             return "the upstream needs more capacity, or fewer calls; pushback.hold says how long calls wait for it"
         return "raise limits.waiting, or send less at a time"
     return ""
+
+
+def _deadline(why: str, now: str) -> str:
+    """Return the remedy for a call that ended by its deadline for this reason; `now` is `timeouts.total` as written."""
+    if why == NO_TIME:
+        return "let the app leave its X-Retry-Timeout or grpc-timeout out, or give the call more than 0"
+    return f"raise timeouts.total (now {now}) or the app's own deadline, or let attempts end sooner: timeouts.attempt"
 
 
 def _of_fault(detail: str) -> str:

@@ -73,7 +73,7 @@ from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.key_files import goes_with_new_value, read_again
 from proxy.retry.next_attempt import NextAttempt
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import TOO_LATE, own_answer
+from proxy.retry.reasons import NO_TIME, TOO_LATE, own_answer
 from proxy.retry.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.resumption import go_on_delivering, resume, resume_again
 from proxy.retry.scope_state import ScopeState
@@ -485,14 +485,16 @@ class Call:
     # -- the beginning ----------------------------------------------------------------------------------------------
 
     def _read_hints(self, now: float) -> Actions:
-        """Read the app's hints on this call (X-Retry-Timeout, say). Returns the actions that refuse the call if the
-        hints can't be read, otherwise no actions.
+        """Read the app's hints on this call (X-Retry-Timeout, say). Returns the actions that end the call if the hints
+        can't be read or leave it no time, otherwise no actions.
         """
         call = self.so_far
         hints = call.hints = read_request_hints(call.request, call.policy, call.next_attempt.scope.seen, now)
         if hints.unreadable:
             detail = "X-Retry-Timeout is neither a duration nor seconds"  # without its value, which is the app's alone
             return (own_answer(Outcome.BAD_REQUEST, None, detail=detail), *finish(call, Outcome.BAD_REQUEST, now))
+        if hints.timeout == 0:  # no app would see what an attempt brings
+            return (own_answer(Outcome.DEADLINE, None, detail=NO_TIME), *finish(call, Outcome.DEADLINE, now))
         if hints.timeout is not None and (call.deadline is None or now + hints.timeout < call.deadline):
             call.deadline = now + hints.timeout
         return ()

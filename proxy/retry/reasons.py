@@ -17,6 +17,7 @@ from proxy.retry.policy import Concurrency
 
 OUTGREW = "the request's body outgrew its replay buffer"
 TOO_LATE = "the deadline came first"
+NO_TIME = "the app gives the call no time at all: nothing was sent"
 NO_LONGER_SAFE = "the provider's own client would no longer repeat it: its signature may have expired"
 NO_PLACE = "as many attempts are under way as concurrency.max allows"
 TOO_LATE_FOR_A_PLACE = "no place among the attempts under way became free before the deadline"

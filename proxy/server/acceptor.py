@@ -33,7 +33,7 @@ from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
 from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
 from proxy.retry.http_date import http_date
-from proxy.retry.request_hints import has_readable_timeout
+from proxy.retry.request_hints import has_readable_timeout, read_timeout
 from proxy.server.app_names import app_of, name_of, naming_of, not_named, unix_user
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.drain import Drain
@@ -372,7 +372,8 @@ class Acceptor(web.Server):
         plan.goes_elsewhere = dialled != endpoints
         cleartext = bool(endpoints) and all(each.scheme == "http" for each in endpoints)
         # A CONNECT that is refused for its X-Retry-Timeout must not be answered with 200 before.
-        plan.at_once = named and cleartext and has_readable_timeout(admitted.request.fields)
+        fields = admitted.request.fields
+        plan.at_once = named and cleartext and has_readable_timeout(fields) and read_timeout(fields) != 0
         return plan
 
     def _notify_blind(self, upstream: str) -> None:

@@ -55,6 +55,13 @@ def row(page: Page, name: str) -> Any:
     return page.locator("#upstream-grid .sheet .row").filter(has=page.locator(f"b:text-is('{name}')"))
 
 
+#: The marks of the chart of latencies around these two, as its axis words them.
+MARKS = """async ([least, most]) => {
+    const [{ marks_of_times }, { plain, seconds }] = [await import("/static/chart.js"), await import("/static/dom.js")];
+    return marks_of_times([least, most]).map((mark) => plain(seconds(mark)));
+}"""
+
+
 async def test_charts_and_the_pane_in_an_outage(tmp_path: Path, open_page: Open) -> None:
     async with (
         Upstream(judge) as upstream,
@@ -89,6 +96,11 @@ async def test_charts_and_the_pane_in_an_outage(tmp_path: Path, open_page: Open)
         await expect(page.locator("#overview .cursor")).to_have_count(3)  # the same moment in every chart
         await page.keyboard.press("Escape")
         await expect(page.locator("#overview .cursor")).to_have_count(0)
+
+        # The marks of times, long ones too, are such as people say.
+        assert await page.evaluate(MARKS, [0.05, 0.2]) == ["10 ms", "100 ms", "1 s"]
+        assert await page.evaluate(MARKS, [0.05, 500]) == ["10 ms", "1 s", "60 s", "60 min"]
+        assert await page.evaluate(MARKS, [2, 4000]) == ["100 ms", "10 s", "10 min", "10 h"]
 
         # Of one upstream, and who began its cooldown; what an alarm is about stays in sight.
         await row(page, "slow").click()

@@ -32,10 +32,11 @@ async def test_cleartext_requests_in_a_tunnel_become_calls() -> None:
         assert [call["attempts"] for call in front.observed.calls] == [2, 1]  # the CONNECT itself needed none
 
 
-async def test_a_connect_whose_timeout_cannot_be_read_is_refused() -> None:
+@pytest.mark.parametrize(("value", "status"), [("soon", 400), ("0", 504)])
+async def test_a_connect_whose_timeout_cannot_be_read_or_is_over_is_refused(value: str, status: int) -> None:
     async with Upstream() as upstream, Front(to("api", upstream.url, hosts=["svc.test"])) as front, front.app() as app:
-        reply = await app.ask("CONNECT", "svc.test:80", "X-Retry-Timeout: soon")
-        assert (reply.status, reply.one("x-attempt-count")) == (400, "0")
+        reply = await app.ask("CONNECT", "svc.test:80", f"X-Retry-Timeout: {value}")
+        assert (reply.status, reply.one("x-attempt-count")) == (status, "0")
         assert upstream.connections == 0
 
 

@@ -13,6 +13,7 @@ from support.front import policy
 from proxy.observe.remedies import remedy_of
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Credentials, IdempotencyKey, Timeouts
+from proxy.retry.reasons import NO_TIME
 from proxy.transport.faults import CertificateFileError, dialling
 
 POLICY = policy("api")
@@ -62,6 +63,7 @@ def test_a_method_in_small_letters_is_told_of_the_one_that_is_repeated() -> None
         (Outcome.NOT_RETRYABLE, "POST is not idempotent, and unsafe_methods is never", "unsafe_methods: unprocessed"),
         (Outcome.ATTEMPTS_EXHAUSTED, "that was the last of 3 attempts", "strategy.max_attempts (now 3)"),
         (Outcome.DEADLINE, "", "timeouts.total (now 2m)"),
+        (Outcome.DEADLINE, NO_TIME, "more than 0"),
         (Outcome.PUSHBACK_TOO_LONG, "", "pushback.max_delay (now 1m)"),
         (Outcome.COMMITTED, "the request's body outgrew its replay buffer", "buffers.per_request"),
         (Outcome.COMMITTED, "its answer had begun to go to the app", "timeouts.first_byte"),

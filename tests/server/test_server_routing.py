@@ -311,6 +311,18 @@ async def test_an_unreadable_timeout_is_400(value: str) -> None:
         assert upstream.requests == []
 
 
+@pytest.mark.parametrize("fields", [("X-Retry-Timeout: 0s",), ("X-Retry-Timeout: 5s", "grpc-timeout: 0m")])
+async def test_a_timeout_of_0_sends_nothing(fields: tuple[str, ...]) -> None:
+    async with Upstream() as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        reply = await app.ask("POST", "/api/x", *fields, body=b"pay")
+        assert (reply.status, reply.one("x-attempt-count")) == (504, "0")
+        assert "outcome=deadline" in (reply.one("proxy-status") or "")
+        assert front.observed.outcomes == [Outcome.DEADLINE]
+        reply = await app.ask("POST", "/api/x", "grpc-timeout: 0m", body=b"pay")
+        assert (reply.status, reply.one("x-attempt-count")) == (504, "0")
+        assert upstream.requests == []
+
+
 async def test_steering_fields_are_heeded_and_never_forwarded() -> None:
     async with Upstream(answer(503)) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
         fields = ("X-Retry-Disable: true", "X-Retry-Timeout: 5s", "X-Attempt-Count: 9", "X-Other: 1")

@@ -10,8 +10,8 @@ const PLOT = 84; // pixels
 /** Charts with a common time axis: the instant that the pointer is at in one is marked in all of them. */
 export class Charts {
   /**
-   * `specs` has for each chart: title, unit, format(value), lines, and optionally: tick(value) (the text of an axis mark), top(columns, highest) (the end of the axis),
-   * log (the axis has powers of ten), hidden(columns), bands(columns) (the periods that are marked, [[from, to], …]) with `band`, their name.
+   * `specs` has for each chart: title, unit, format(value), lines, and optionally: top(columns, highest) (the end of the axis),
+   * log (the axis is a logarithmic one of times), hidden(columns), bands(columns) (the periods that are marked, [[from, to], …]) with `band`, their name.
    * A line has a name and value(columns, at), null if there is none; a `rare` line is left out if it is always 0.
    */
   constructor(specs) {
@@ -89,7 +89,7 @@ class Chart {
     const shown = lines.map((values, n) => !spec.lines[n].rare || values.some((value) => value));
     shown.forEach((is, n) => (this.keys[n].hidden = !is));
     lines.forEach((values, n) => say(this.values[n], values[at] === null ? "–" : spec.format(values[at])));
-    const ticks = spec.log ? powers(lines.flat()) : halves(lines.flat(), (highest) => spec.top?.(columns, highest));
+    const ticks = spec.log ? marks_of_times(lines.flat()) : halves(lines.flat(), (highest) => spec.top?.(columns, highest));
     const bands = spec.bands?.(columns) ?? [];
     if (this.band) this.band.hidden = !bands.length;
     this.describe(columns, lines, shown, at, bands);
@@ -141,7 +141,7 @@ class Chart {
     const end = from + SPAN;
     const across = ticks.flatMap((value) => [
       s("line", { class: "grid-line", x1: MARGIN.left, x2: width - MARGIN.right, y1: this.y(value), y2: this.y(value) }),
-      s("text", { class: "tick", x: MARGIN.left - 5, y: this.y(value) + 3.5, "text-anchor": "end" }, value ? (spec.tick?.(value) ?? plain(spec.format(value))) : "0"),
+      s("text", { class: "tick", x: MARGIN.left - 5, y: this.y(value) + 3.5, "text-anchor": "end" }, value ? plain(spec.format(value)) : "0"),
     ]);
     const minutes = width > 300 ? [15, 10, 5, 0] : [15, 0];
     const along = minutes.map((ago) => {
@@ -208,11 +208,15 @@ function halves(values, top) {
   return [0, end / 2, end];
 }
 
-/** The marks of a logarithmic axis: the powers of ten around values, or every other one if there are many. */
-function powers(values) {
+/** The possible marks of a logarithmic axis of times, in seconds: each about ten times the one before, and round as people say it. */
+const TIMES = [1e-4, 0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 360_000];
+
+/** The marks of a logarithmic axis around times, or every other one if there are many. */
+export function marks_of_times(values) {
   const some = values.filter((value) => value > 0);
-  const low = Math.floor(Math.log10(Math.min(...some, 0.1)));
-  const high = Math.max(Math.ceil(Math.log10(Math.max(...some, 0.1))), low + 1);
+  const low = Math.max(TIMES.findLastIndex((mark) => mark <= Math.min(...some, 0.1) * 1.001), 0);
+  const above = TIMES.findIndex((mark) => mark >= Math.max(...some, 0.1) * 0.999);
+  const high = Math.max(above < 0 ? TIMES.length - 1 : above, low + 1);
   const step = high - low > 4 ? 2 : 1;
-  return Array.from({ length: Math.ceil((high - low) / step) + 1 }, (_, n) => 10 ** (low + n * step));
+  return TIMES.filter((_, n) => n >= low && n < high + step && (n - low) % step === 0);
 }

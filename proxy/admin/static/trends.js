@@ -36,7 +36,6 @@ const LATENCY = {
   unit: "retries included, log scale",
   format: seconds,
   log: true,
-  tick: (value) => (value < 1 ? `${Number((value * 1000).toPrecision(1))} ms` : `${value} s`),
   lines: [
     { name: "p50", value: time("p50") },
     { name: "p95", value: time("p95") },

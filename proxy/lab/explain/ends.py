@@ -149,7 +149,8 @@ class End:
     def remedy(self) -> str:
         """The remedy for the end of the call; "" if nothing needs one."""
         one = self._greatest
-        call, why = one.call.so_far, next((each.why for each in reversed(one.call.so_far.history) if each.why), "")
+        call, own = one.call.so_far, "" if one.answer is None else one.answer.detail
+        why = next((each.why for each in reversed(call.history) if each.why), own)
         status = call.history[-1].status if call.history else None
         return remedy_of(one.outcome or Outcome.SUCCESS, why, call.policy, call.request.method, status=status)
 
