@@ -227,6 +227,8 @@ class CallDriver(AttemptOwner):
             self.notify(now, Call.no_room, (attempt.number, fault.detail, now), call)
         else:
             self.notify(now, Call.failed, (attempt.number, fault, now), call)
+        if self.upload is not None:
+            self._settle(self.upload)  # other attempts get more, which this one had not sent
 
     def _goes_on(self, attempt: Attempt, fault: Fault, now: float) -> bool:
         """Ask for the rest of the answer that was being delivered and broke by `fault`, and return True; return False
@@ -437,10 +439,8 @@ class CallDriver(AttemptOwner):
         """Read more of the request's body from the app, or pause the app if sending does not keep up and the buffer is
         full.
         """
-        if upload.overfull:
-            flights = self.flights.values()
-            if [each for each in flights if each.stream is not None and each.state is not HOLDING]:
-                self._lose(upload)
+        if upload.overfull and [a for a in self.flights.values() if a.stream is not None and a.state is not HOLDING]:
+            self._lose(upload)
         if not self.over:
             upload.settle(self.flights)
 
@@ -553,6 +553,8 @@ def _hold(driver: CallDriver, action: Hold, now: float) -> None:
         attempt.stream.pause()
     if driver.plan.destination.only is None or attempt.origin.http2:  # else there is nothing to avoid
         driver.sender.avoid(attempt, True)
+    if driver.upload is not None:
+        driver.upload.settle(driver.flights)  # other attempts get more, which this one has not sent
 
 
 def _cancel(driver: CallDriver, action: Cancel, now: float) -> None:

@@ -73,12 +73,14 @@ class Upload:
         furthest_behind = replay.end
         waits, streams = True, False
         for each in flights.values():
-            if each.state is HOLDING or (each.stream is not None and each.replay is None):
+            if each.state is HOLDING:
+                continue
+            waits = False
+            if each.stream is not None and each.replay is None:
                 continue
             if each.stream is not None or each.task is not None:
                 furthest_behind = min(furthest_behind, each.cursor)
             streams = streams or each.stream is not None
-            waits = False
         if replay.lost:
             replay.forget(furthest_behind)
         replay.wait(waits)

@@ -220,6 +220,69 @@ async def test_an_answer_that_was_held_while_another_attempt_sent_the_whole_body
             assert (reply.status, reply.body) == (503, b"halfwhole!")
 
 
+@pytest.mark.parametrize("ends", ["reset", "answer", "half an answer"])
+async def test_a_hedge_gets_the_rest_of_a_body_that_another_attempt_was_too_slow_for(ends: str) -> None:
+    """The app is paused for the slow one, and nothing else would have it go on: it was answered 408."""
+    large, full = bytes(32 << 20), asyncio.Event()
+
+    async def step(turn: Turn) -> None:
+        if turn.request.one("x-attempt-count") == "2":
+            await turn.read_body()
+            await turn.write(answer(200, b"ok"))
+            return
+        await full.wait()
+        if ends == "reset":
+            turn.reset()
+            return
+        await turn.write(answer(503, b"", "Content-Length: 10", length=False) + b"half")
+        if ends == "answer":
+            await turn.write(b"whole!")
+        await turn.gone()
+
+    def waits_for_the_slow_one(call: Any) -> bool:
+        slow, other = call.flights[1], call.flights[2]
+        return bool(call.upload.paused and slow.stream.blocked and other.cursor == call.upload.size)
+
+    api = {"strategy": replace(HEDGED, max_attempts=2), "bucket": None}
+    async with Upstream(step) as upstream:
+        async with Front(to("api", upstream.url, **api), buffers=Buffers(1 << 26, 1 << 27)) as front:
+            async with front.app() as app:
+                app.send(request("PUT", "/api/", f"Content-Length: {len(large)}", host="127.0.0.1"))
+                await upstream.until(2)
+                app.send(large)
+                (call,) = front.calls
+                while not waits_for_the_slow_one(call):  # noqa: ASYNC110  no event tells of it
+                    await asyncio.sleep(0)
+                before = call.upload.size
+                full.set()
+                while 1 in call.flights and call.flights[1].state is not HOLDING:  # noqa: ASYNC110
+                    await asyncio.sleep(0)  # no event tells of it
+                assert not call.upload.paused or call.upload.size > before
+                assert (await app.read()).body == b"ok"
+
+
+async def test_a_body_in_flight_is_not_held_where_its_call_began_without_a_decision() -> None:
+    async def step(turn: Turn) -> None:
+        await turn.read_body()
+        await there.wait()
+        await turn.write(answer(200, b"ok"))
+
+    there = asyncio.Event()
+    hedged = replace(HEDGED, max_attempts=2, hedging_delay=60.0)
+    async with Upstream(answer(200), step) as upstream:
+        async with Front(to("api", upstream.url, strategy=hedged, bucket=None)) as front, front.app() as app:
+            await app.ask("GET", "/api/")
+            app.send(request("PUT", "/api/", host="127.0.0.1", body=b"body"))
+            await upstream.until(2)
+            (call,) = front.calls
+            assert not call.decided
+            call.decider()
+            store = front.path.context.store
+            assert (store.used, store.held) == (4, 0)
+            there.set()
+            assert (await app.read()).body == b"ok"
+
+
 async def test_the_total_of_all_buffers_is_bounded() -> None:
     small = Buffers(1 << 20, 150_000)
     async with Upstream(hang, hang) as upstream, Front(to("api", upstream.url), buffers=small) as front:
