@@ -9,7 +9,8 @@ import asyncio
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proxy.retry.gates import GATES
@@ -18,6 +19,8 @@ from proxy.top.client import AdminClient, AdminError, AdminPort
 
 #: Characters that are left of a path, if a line has no room for all of it.
 _SHORTEST_PATH = 14
+#: Columns of the narrowest terminal that long lines are folded for.
+_NARROWEST = 40
 #: The decisions after an attempt, in words, if the call went on or needed no other attempt; the dashboard has the
 #: same in words.js. Every other decision is the reason why there was no further attempt.
 DECISIONS = {
@@ -66,7 +69,8 @@ def why(port: AdminPort, number: int | None, *, as_json: bool) -> None:
     or refused, or did not succeed. Raises AdminError, also if the call is no longer kept.
     """
     call = asyncio.run(_call(port, number))
-    print(json.dumps(call, indent=2) if as_json else "\n".join(story(call)))
+    told = [json.dumps(call, indent=2)] if as_json else fold(story(call), _columns())
+    print("\n".join(told))
 
 
 async def _call(port: AdminPort, number: int | None) -> dict[str, Any]:
@@ -134,6 +138,20 @@ def story(call: Mapping[str, Any]) -> Iterator[str]:
         yield f"detail: {call['detail']}"
     if call.get("remedy"):
         yield f"what helps: {call['remedy']}"
+
+
+def fold(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """Break lines between words where they are longer than a terminal's `width` (None is any width). The rest of a line
+    is indented a little deeper than its beginning.
+    """
+    for text in lines:
+        if width is None or len(text) <= width:
+            yield text
+            continue
+        deeper = " " * (5 if text.startswith(" ") else 2)
+        yield from textwrap.wrap(
+            *(text, max(width, _NARROWEST)), subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+        )
 
 
 def _attempt(attempt: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import aiohttp
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer
 
-from proxy.top.calls import line, story
+from proxy.top.calls import fold, line, story
 
 CONFIG = "    strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}\n"
 
@@ -88,6 +88,17 @@ def test_a_line_fits_the_terminal_and_a_path_keeps_its_end() -> None:
     assert "GET …ses/of/the/west/orders/81  503" in shorter
     assert line(call, 80) == "     7  09:14:03  shop              GET …est/orders/81  503  attempts_exhausted"
     assert line(call, 40) == "     7  09:14:03  shop              GET…"
+
+
+def test_a_long_reason_is_folded_between_words_and_stays_under_its_attempt() -> None:
+    attempt = "  2. 503 from 127.0.0.1:8081 after 3.1 ms (transient: 503): retried after 112 ms"
+    assert list(fold(["first", attempt], None)) == ["first", attempt]
+    assert list(fold(["first", attempt], 50)) == [
+        "first",
+        "  2. 503 from 127.0.0.1:8081 after 3.1 ms",
+        "     (transient: 503): retried after 112 ms",
+    ]
+    assert list(fold(["what helps: another word"], 1)) == ["what helps: another word"]
 
 
 async def test_why_without_a_number_says_that_there_is_no_such_call(tmp_path: Path) -> None:
