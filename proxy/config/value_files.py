@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.config.addresses import credential
@@ -32,8 +33,9 @@ def read_key_file(file: str) -> str:
     content, if the file can't be read, is empty, or has a character that no credential can have. A pipe is not opened:
     whoever read it again, after a 401, would wait for somebody to write.
     """
-    if Path(file).is_fifo():
-        raise ValueError(f"{file} is a pipe, and a key is read again when it changes: name a file")
+    with suppress(OSError):  # a folder that may not be entered, say: reading tells why
+        if Path(file).is_fifo():
+            raise ValueError(f"{file} is a pipe, and a key is read again when it changes: name a file")
     text = read_value_file(file).decode("latin-1").removesuffix("\n").removesuffix("\r")
     try:
         return credential(text)

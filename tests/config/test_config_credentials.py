@@ -230,6 +230,15 @@ def test_a_file_without_a_key_is_refused_at_start_and_told_later(tmp_path: Path,
     assert "the value that was read before stays in use" in line
 
 
+def test_a_key_that_the_system_refuses_to_look_at_is_an_error(tmp_path: Path) -> None:
+    """A folder that this user may not enter is like a name that is too long, and that holds for root too."""
+    key = "k" * 300
+    text = f"upstreams:\n  a:\n    url: https://a.test\n    credentials: {{header: x-key, values: [{{file: {key}}}]}}\n"
+    (line,) = lines(tmp_path, loaded(tmp_path, text))
+    assert "can't be read (File name too long)" in line
+    assert current_key(str(tmp_path / key)) is None
+
+
 def test_a_pipe_in_the_place_of_a_key_is_not_read(tmp_path: Path) -> None:
     """Else a 401 would stop the whole process until somebody wrote into it."""
     key = tmp_path / "key"
