@@ -25,7 +25,7 @@ from proxy.config.schema import EXTENSION, FILE, INCLUDED, VERSION
 from proxy.config.schema_language import Section
 from proxy.config.settings import Settings
 from proxy.config.units import written
-from proxy.config.yaml_tree import Map, Seq, Text, adopt, parse, read_text
+from proxy.config.yaml_tree import Map, Seq, Text, adopt, mistaken, parse, read_text
 
 #: The files that are tried, in this order, if no file is named (contract, section 2).
 DEFAULT_FILES = ("redrive.yaml", "config/redrive.yaml", "/etc/redrive/redrive.yaml")
@@ -179,8 +179,12 @@ def _read(
         if problems.fatal and not before:
             return None
         problems.warn(Mark(file, 1, 1), "", "is empty, or contains only comments")
-    if edit is not None and isinstance(tree, Map):
-        edit(tree)
+    if isinstance(tree, Map):
+        if other := mistaken(tree, "configuration"):
+            problems.add(tree.mark, "", other)
+            return None
+        if edit is not None:
+            edit(tree)
     return _checked(tree, file, form, environ, problems)
 
 

@@ -252,6 +252,25 @@ def is_file(name: str) -> bool:
         return False
 
 
+#: The kinds of files that users write, each with the keys that no other kind has, and with what it is, in words.
+_KINDS = {
+    "configuration": (
+        ("version", "listen", "admin", "workers", "include", "defaults", "upstreams"),
+        "this is a configuration: `redrive check -c FILE` reads it",
+    ),
+    "tests": (("tests",), "these are policy tests: `redrive test FILE` runs them"),
+    "scenario": (("outages", "sidecars", "calls"), "this is a scenario: `redrive simulate --scenario FILE` plays it"),
+}
+
+
+def mistaken(tree: Map, asked: str) -> str:
+    """Say what this file is, if it was given in place of another kind; "" if it may be of the kind `asked`, one of
+    _KINDS.
+    """
+    kinds = [kind for kind, (keys, _) in _KINDS.items() if any(key in tree for key in keys)]
+    return "" if asked in kinds or not kinds else _KINDS[kinds[0]][1]
+
+
 def parse(text: str, file: str, problems: Problems) -> Any:
     """The tree of a YAML document, whose text is `text` and whose name, in places, is `file`; None if the document is
     empty or cannot be read (which is added to `problems`).

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.process import redrive
 
 from proxy.lab.policy_tests import load_suite, run_suite
 from proxy.lab.policy_tests.script import read_script
@@ -211,3 +212,28 @@ def test_an_entry_for_an_endpoint_that_no_attempt_goes_to(tmp_path: Path) -> Non
     weighed = GOOD.replace("{hosts: [u.test]}", "{hosts: [u.test], url: ['http://a', {url: 'http://c', weight: 2}]}")
     (problem,) = problems_of(tmp_path, weighed.replace("attempts:", entry, 1))
     assert "no attempt goes to b:80: the endpoints of u are a:80, c:80" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "said"),
+    [
+        (
+            "upstreams: {a: {url: 'http://a.test'}}\n",
+            ["test"],
+            "this is a configuration: `redrive check -c FILE` reads it",
+        ),
+        ("defaults: {}\n", ["simulate", "--scenario"], "this is a configuration: `redrive check -c FILE` reads it"),
+        ("config: {}\ntests: []\n", ["check", "-c"], "these are policy tests: `redrive test FILE` runs them"),
+        ("calls: 5/s\n", ["run", "-c"], "this is a scenario: `redrive simulate --scenario FILE` plays it"),
+        ("version: 1\ncalls: 5/s\n", ["check", "-c"], "calls: unknown key; redrive schema lists all keys"),
+    ],
+)
+async def test_a_file_of_another_kind_is_told_in_one_line(
+    tmp_path: Path, text: str, verb: list[str], said: str
+) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    status, out, err = await redrive(*verb, str(file))
+    told = [line for line in err.splitlines() if not line.startswith("redrive: configuration: ")]
+    line = 2 if "unknown" in said else 1
+    assert (status, out, told) == (2, "", [f"{file}:{line}:1: {said}"])

@@ -1,6 +1,6 @@
 // The pane beside the table: details of one upstream.
 
-import { $, count, h, mark, percent, plain, rate, say, seconds, tokens, tone_of } from "./dom.js";
+import { $, amount_of as amount, count, h, mark, percent, plain, rate, say, seconds, tokens, tone_of } from "./dom.js";
 import { attempts_in_words, attempts_per_call, cooldown, filled, held_in_words, limit, probe, weather_in_words } from "./standing.js";
 import { chips } from "./story.js";
 import { UpstreamCharts } from "./trends.js";
@@ -190,8 +190,8 @@ function failedLater({ stream_errors: errors }) {
 function retriedByApps({ app_retries: sure, likely_app_retries: likely }) {
   if (!sure && !likely) return "";
   const parts = [];
-  if (sure) parts.push(`${count(sure)} of these calls were an app's own retries. Switch the app's retries off: they multiply with redrive's.`);
-  if (likely) parts.push(`${count(likely)} may be an app's own retries of calls that redrive had given up. If the app has retries of its own, they multiply with redrive's.`);
+  if (sure) parts.push(`${amount(sure, "call")} ${sure === 1 ? "was an app's own retry" : "were apps' own retries"}. Switch the app's retries off: they multiply with redrive's.`);
+  if (likely) parts.push(`${amount(likely, "call")} may be ${likely === 1 ? "an app's own retry" : "apps' own retries"} of what redrive had given up. If the app has retries of its own, they multiply with redrive's.`);
   return parts.join(" ");
 }
 

@@ -23,7 +23,7 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.schema_language import Anything, Either, JsonValue, Key, ListOf, MapOf, Report, Section, Word
 from proxy.config.settings import Settings
 from proxy.config.units import scalar, written
-from proxy.config.yaml_tree import Map, Seq, is_file, parse, read_text
+from proxy.config.yaml_tree import Map, Seq, is_file, mistaken, parse, read_text
 from proxy.lab.driver import ASKS_FOR_STREAM
 from proxy.lab.routing import AppRequest, Chosen, choose
 from proxy.lab.upstream import UpstreamStep
@@ -355,7 +355,9 @@ def read_script(path: Path) -> tuple[ScriptFile | None, list[Problem]]:
     if tree is None and not problems.fatal:
         problems.add(Mark(file, 1, 1), "", "the file is empty")
     script = None
-    if tree is not None:
+    if isinstance(tree, Map) and (other := mistaken(tree, "tests")):
+        problems.add(tree.mark, "", other)
+    elif tree is not None:
         found = _FILE.read(tree, Mark(file, 1, 1), (), problems.add)
         script = None if problems.fatal else _script(file, found, tree, problems)
     return (None if problems.fatal else script), problems.sorted()

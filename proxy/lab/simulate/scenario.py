@@ -16,7 +16,7 @@ from proxy.config.schema_language import Anything, Either, Key, ListOf, MapOf, S
 from proxy.config.units import is_off
 from proxy.config.units import positive_duration as read_duration
 from proxy.config.units import rate as read_rate
-from proxy.config.yaml_tree import Map, parse, read_text
+from proxy.config.yaml_tree import Map, mistaken, parse, read_text
 from proxy.lab.simulate.reports import REPORTS
 from proxy.lab.simulate.weather import (
     STALL,
@@ -252,6 +252,9 @@ def _read(file: str, problems: Problems) -> Scenario | None:
         problems.warn(tree.mark, "", "the file is empty: without an outage or a limit, the default has nothing to show")
     if not isinstance(tree, Map):
         problems.add(Mark(file, 1, 1), "", "a scenario is a mapping of keys")
+        return None
+    if other := mistaken(tree, "scenario"):
+        problems.add(tree.mark, "", other)
         return None
     found = SCENARIO.read(tree, tree.mark, (), problems.add)
     for key in ("policy", "compare"):
