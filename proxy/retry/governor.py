@@ -119,7 +119,7 @@ class Governor:
         if cools and not is_out and at <= now:
             line, at = self._ask_ahead_last(waiter, caller, lanes, now)
             why = "ahead" if at > now else ""
-        if is_out and why == "cooldown":  # a limit gives it a place soon
+        if is_out and why == "cooldown":
             _leave_probes(lanes, waiter, now)
         joined = tuple(lane for _, lane in lanes if lane.has(waiter))
         if line is not None and line.has(waiter):
@@ -596,10 +596,10 @@ def _cools(lane: Lane, waiter: Waiter, caller: Caller, now: float) -> bool:
 
 
 def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:
-    """Let another call be the probe of one of these lanes' outages, if this call was to be it: another lane holds this
-    call, so it is not sent now.
+    """Let another call be the probe of one of these lanes' outages, if this call was to be it and a delay holds it. A
+    limit, that of a slow start too, gives it a place soon; calls that left for that passed the probe round for ever.
     """
-    for _, lane in lanes:
+    for _, lane in lanes if any(now < lane.until for _, lane in lanes) else ():
         if lane.outage.probe is waiter:
             lane.leave(waiter, now)
 

@@ -61,6 +61,8 @@ _GROWS_FOR, _GROWS_BY, _BY_SENT, _BY_TIME, _PUT_OFF = 5.0, 5, 0.5, 0.6, 0.19
 _CLIMBS, _ALIKE = 2, 1.5
 #: The attempts after which a remainder that is still the same is wrong: before a reset that stands, and else.
 _TWICE, _STUCK = 2, 5
+#: The multiples to which providers round what is left of tokens (Anthropic to the nearest thousand).
+_ROUNDED = 1000.0
 #: The seconds for which a limit is not believed when its size changes, and those within which a second change shows
 #: that it is not one limit, but several that share a name: those of different models, say.
 _RESIZED, _RESIZED_AGAIN = 1.0, 30.0
@@ -296,7 +298,8 @@ class ReportTrust:
         """Whether the same little is left, answer after answer, though attempts that lessen it succeeded in between.
         Nothing comes back before a reset that stands. Else a call may have waited until one more was left, so that an
         answer says again that none is, of a limit on attempts; and what comes back of others is never what was used, to
-        the last one. `trust`: what is known of this limit. The other arguments are those of `takes`.
+        the last one, unless the remainder is rounded. `trust`: what is known of this limit. The other arguments are
+        those of `takes`.
         """
         first, is_low = trust.same, reported.limit is None or _is_low(reported)
         if first is None or reported.remaining != first.remaining or not is_low:
@@ -305,7 +308,7 @@ class ReportTrust:
         attempts, of_attempts = order - trust.same_order, reported.counts == "attempts"
         if trust.stands and of_attempts:
             return attempts >= _TWICE
-        if of_attempts and reported.remaining < 1:
+        if reported.remaining < 1 if of_attempts else reported.remaining % _ROUNDED == 0:
             return False
         return now - trust.same_at >= _STANDS and min(attempts, spent - trust.same_spent) >= _STUCK
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from random_play import broken, play, reduced
-from random_scripts import Asked, Script, Weather, drawn
+from random_scripts import Asked, Limit, Script, Weather, drawn
 
 from proxy.retry.endpoint_picker import EndpointPicker
 from proxy.retry.governor import Governor
@@ -46,6 +46,45 @@ def _two_endpoints() -> Script:
     config = {"upstreams": {"a": upstream}}
     weather = {"a": (Weather(0.0, "refused", 0.01, 30.0, "0"), Weather(0.0, "failed", 0.01, None, "1"))}
     return Script(0, config, config, weather, {}, (Asked(0.0),))
+
+
+def test_calls_that_a_slow_start_holds_do_not_pass_outages_probes_round_for_ever() -> None:
+    """Two endpoints are out, and calls of four apps with two keys return slowly after a delay. The probe of each
+    outage left for the slow start's queue, whose first call left for that of the outage.
+    """
+    config = {
+        "apps": {
+            "by": [{"header": "X-App"}],
+            "known": {"web": {"weight": 4, "priority": "high"}, "batch": {"weight": 1, "priority": "low"}, "mid": {}},
+        },
+        "upstreams": {
+            "a": {
+                "url": ["http://a0.test", "http://a1.test"], "hosts": ["a.test"],
+                "pushback": {"of": "upstream"}, "timeouts": {"attempt": "400ms"}, "fallback": ["b"],
+            },
+            "b": {"url": "http://b.test", "hosts": ["b.test"]},
+        },
+    }  # fmt: skip
+    mine, other = (("authorization", "Bearer mine"),), (("authorization", "Bearer other"),)
+    weather = {
+        "a": (Weather(0.0, "unavailable", 0.001, 0.04, "Bearer other"), Weather(12.0, "well", 0.5)),
+        "b": (Weather(7.0, "refused", 0.0, 3.0),),
+    }
+    calls = (
+        Asked(0.14391437542210608, "b", headers=mine, path="/r"),
+        Asked(0.1751872732628172, headers=other),
+        Asked(2.1934230519192157, "b", headers=mine),
+        Asked(2.387399670190778, headers=mine, path="/r"),
+        Asked(11.437601093054804, headers=other, path="/r"),
+        Asked(11.459756368986564, headers=mine),
+        Asked(11.719938112963952, headers=other),
+        Asked(14.713846785231134, headers=mine),
+        Asked(14.967398796521152, headers=other, path="/r"),
+        Asked(15.69710829059233, headers=(*other, ("x-app", "batch"))),
+        Asked(15.892069096446145, headers=(*other, ("x-app", "web"))),
+    )
+    script = Script(771433, config, config, weather, {"b": Limit("bucket", 1, 5.0, "garbage", True)}, calls)
+    assert not broken(script)
 
 
 def _forgets(*_: object, **__: object) -> None:

@@ -16,6 +16,7 @@ from proxy.retry.facts import Class, NoFields, Request
 from proxy.retry.limit_fields import ReportedLimit
 from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.registry import Registry
+from proxy.retry.report_trust import ReportTrust
 from proxy.retry.token_estimate import ONE, Price
 from proxy.retry.traffic import Traffic
 
@@ -557,6 +558,16 @@ def test_a_remainder_that_is_the_same_for_two_seconds_and_five_successes_is_wron
         assert number == 0 or ahead.wait(whose(), large, 0.5 * number) > 0
         hears(ahead, 1, 0.5 * number, limit=limit)
     assert ahead.wait(whose(), large, 2.5) == 0
+
+
+@pytest.mark.parametrize(("left", "doubted"), [(0, False), (3000, False), (3001, True)])
+def test_tokens_that_are_rounded_to_the_thousand_may_be_the_same_again_and_again(left: float, doubted: bool) -> None:
+    """Calls use a few of them at a time, and some come back in between."""
+    trust = ReportTrust()
+    for number in range(12):
+        reported, at = ReportedLimit("t", "tokens", left, 8000, 0.1 if not left else 40), 0.5 * number
+        trust.takes(reported, 60.0 * number, at - 0.1, at, order=number)
+    assert trust.doubts("t", 5.5) is doubted
 
 
 def test_of_much_that_is_left_the_same_remainder_may_come_back_with_each_answer() -> None:
