@@ -456,7 +456,7 @@ class RateBucket(TokenBucket):
         super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
         self.gate = TokenGate(self, rejects=spec.when_empty == "reject")
         self.heir: RateBucket | None = None
-        if isinstance(instead_of, RateBucket):
+        if isinstance(instead_of, RateBucket) and instead_of.spec.unit == spec.unit:  # else prices say nothing here
             instead_of.heir = self
 
     def take(self, now: float, price: float = 1.0) -> bool:

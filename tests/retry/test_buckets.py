@@ -276,6 +276,15 @@ def test_calls_from_before_a_reload_pay_the_new_rate_too(after: RateSpec) -> Non
     assert newer.level(100.0) == level
 
 
+def test_tokens_of_a_language_model_are_not_taken_from_a_new_rate_of_attempts() -> None:
+    """One call from before the reload would stop all others for an hour."""
+    old = RateBucket(RateSpec(1000, 10_000, unit="tokens"))
+    new = RateBucket(RateSpec(1, 5), instead_of=old)
+    assert old.take(0.0, 4000.0)
+    old.give_back(0.0, -200.0)
+    assert new.level(0.0) == 5
+
+
 def test_rate_starts_at_initial_when_it_is_made() -> None:
     bucket = RateBucket(RateSpec(10, 5, initial=0), started=1000.0)
     assert bucket.level(1000.0) == 0
