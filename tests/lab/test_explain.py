@@ -401,6 +401,7 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
             "a status is a number from 200 to 999 or a gRPC status name, not '99'",
         ),
         (["GET", "http://x/", "--fail", "boom"], "a fault is one of"),
+        (["GET", "http://x/", "--fail", "rest"], "attempt_timeout, not 'rest' (did you mean reset?)"),
         (["GET", "http://x/", "--fail", "reset:BOOM"], "only a reset has a code, which is one of NO_ERROR, "),
         (["GET", "http://x/", "--fail", "connect_failure:CANCEL"], "only a reset has a code"),
         (["GET", "http://x/", "-H", "no colon"], "a field should be 'Name: value'"),
@@ -410,6 +411,13 @@ def test_bad_questions(explain, arguments: list[str], message: str) -> None:  # 
     text = explain(*arguments, status=2)
     assert message in text
     assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "said"), [("get", " (did you mean GET?)"), ("GTE", " (did you mean GET?)"), ("PURGE", ""), ("POST", "")]
+)
+def test_a_slip_of_a_method_is_told(explain, method: str, said: str) -> None:  # type: ignore[no-untyped-def]
+    says(explain(method, "http://x/"), f"repeating {method} is not idempotent{said}; unsafe_methods is provider")
 
 
 def test_a_refused_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ decided.
 
 from __future__ import annotations
 
+from proxy.config.problems import did_you_mean
 from proxy.config.settings import Settings
 from proxy.lab.explain import wording
 from proxy.lab.explain.broken import broken
@@ -22,6 +23,9 @@ from proxy.transport.egress_guard import Guard
 from proxy.wire.authority import read_connect
 from proxy.wire.errors import BadMessage
 from proxy.wire.first_bytes import HTTP1, HTTP2
+
+#: Methods of RFC 9110 and RFC 5789, which `get` and `GTE` are slips of; methods are case-sensitive.
+_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
 
 _CONNECT = {
     "auto": "a tunnel; only cleartext HTTP as its very first bytes, a request line or HTTP/2's preface, makes calls of "
@@ -144,7 +148,9 @@ def _endpoints(chosen: Chosen, *, by_prefix: bool) -> str:
 
 def _repeating(one: Play) -> str:
     call = one.call.so_far
-    why = wording.why_idempotent(call) or f"{call.request.method} is not idempotent"
+    method = call.request.method
+    slip = "" if method in _METHODS else did_you_mean(method, _METHODS)  # not refused: any token is a method
+    why = wording.why_idempotent(call) or f"{method} is not idempotent{slip}"
     if no_read := "" if call.is_idempotent() else why_no_read(call.policy.classify, call.request):
         why += f" ({no_read})"
     rule = "" if call.is_idempotent() else f"; unsafe_methods is {call.policy.classify.unsafe_methods}"

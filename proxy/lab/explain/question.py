@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proxy.config.addresses import TOKEN
+from proxy.config.problems import did_you_mean
 from proxy.config.settings import Settings
 from proxy.lab.routing import AppRequest
 from proxy.lab.upstream import UpstreamStep
@@ -107,7 +108,7 @@ def fate_of_fault(said: str) -> Fate:
     """The fate of a call whose every sending ends in the fault `said`; a reset may have a code (`reset:CANCEL`)."""
     kind, _, code = said.partition(":")
     if kind not in list(FaultKind):
-        raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}")
+        raise ValueError(f"a fault is one of {', '.join(FaultKind)}, not {kind!r}{did_you_mean(kind, list(FaultKind))}")
     if not code:
         return Fate(kind, UpstreamStep(fail=FaultKind(kind)))
     if kind != FaultKind.RESET or code.upper() not in CODES:
