@@ -49,10 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, FileNotFoundError) and error.filename is None:  # only `getcwd` names no file
             return _refuse("the folder in which this was started is gone: cd to one that exists")
         return _refuse(f"{(error.strerror or str(error)).lower()}{f': {error.filename}' if error.filename else ''}")
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         from proxy.extras import missing
+        from proxy.stale_build import warning
 
-        said = missing(error)
+        said = (missing(error) if isinstance(error, ModuleNotFoundError) else "") or warning()
         if not said:
             raise
         return _refuse(said)

@@ -20,7 +20,7 @@ from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import LinkError
 
-from proxy import stale_build
+from proxy import cli, stale_build
 from proxy.observe.call_record import Course, refused
 from proxy.retry import dialect, facts, policy, value_bases
 from proxy.retry.attempt_record import AttemptRecord
@@ -233,3 +233,19 @@ def test_functions_are_linked_in_their_order_if_the_linker_knows_orders(
     library.parts = [Extension("proxy.a", ["a.c"])]  # type: ignore[attr-defined]
     builder.build_extension(library)
     assert linked == ([[f"-Wl,-T,{ORDER}"]] if knows_orders else [[f"-Wl,-T,{ORDER}"], []])
+
+
+def test_an_import_that_fails_in_a_stale_build_says_how_to_mend_that(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wants_a_module_of_the_past(options: object) -> int:
+        raise ModuleNotFoundError("No module named 'proxy.retry.past'", name="proxy.retry.past")
+
+    monkeypatch.setattr(cli, "_parsed", lambda arguments: SimpleNamespace(verb=wants_a_module_of_the_past))
+    monkeypatch.setattr(stale_build, "_stale", lambda package: iter(()))
+    with pytest.raises(ModuleNotFoundError):
+        cli.main([])
+    monkeypatch.setattr(stale_build, "_stale", lambda package: iter(["proxy.retry.machine"]))
+    assert cli.main([]) == 2
+    said = "redrive: the compiled core is older than its source (proxy.retry.machine): run `make core`\n"
+    assert capsys.readouterr().err == said
