@@ -205,6 +205,15 @@ class HedgedFlow(SequentialFlow):
             call.plan_no_more(now)
         return kept if call.flies() else (*kept, *self.end(call, decided, now))
 
+    def stay_held(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
+        """Hold the call again, first in its queue, because its attempt was an outage's probe and was not processed. If
+        another attempt has received a pushback that is not over, the call goes on as after any other failure instead,
+        since the first call in the queue is sent at once.
+        """
+        if self.hedges(call)._pushed_until > now + EPSILON:
+            return self.failed(call, failure, flight, None, now)
+        return SequentialFlow.stay_held(self, call, failure, flight, now)
+
     def use_new_key(self, call: CallState, failure: Failure, flight: Flight, now: float) -> Actions:
         """Make an attempt that was answered 401 once more, with the new value of its credential, and cancel the other
         attempts, which carry the old value. The 401 is held like any answer of a hedged call.
