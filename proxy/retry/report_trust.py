@@ -297,9 +297,9 @@ class ReportTrust:
     def _is_stuck(trust: _Trust, reported: ReportedLimit, order: float, spent: float, now: float) -> bool:
         """Whether the same little is left, answer after answer, though attempts that lessen it succeeded in between.
         Nothing comes back before a reset that stands. Else a call may have waited until one more was left, so that an
-        answer says again that none is, of a limit on attempts; and what comes back of others is never what was used, to
-        the last one, unless the remainder is rounded. `trust`: what is known of this limit. The other arguments are
-        those of `takes`.
+        answer says again that none is, of a limit on attempts; and as many attempts may come back as were made, if that
+        is no more than the reset says. Tokens that come back are never those that were used, to the last one, unless
+        the remainder is rounded. `trust`: what is known of this limit. The other arguments are those of `takes`.
         """
         first, is_low = trust.same, reported.limit is None or _is_low(reported)
         if first is None or reported.remaining != first.remaining or not is_low:
@@ -310,7 +310,10 @@ class ReportTrust:
             return attempts >= _TWICE
         if reported.remaining < 1 if of_attempts else reported.remaining % _ROUNDED == 0:
             return False
-        return now - trust.same_at >= _STANDS and min(attempts, spent - trust.same_spent) >= _STUCK
+        used, seconds = spent - trust.same_spent, now - trust.same_at
+        if seconds < _STANDS or min(attempts, used) < _STUCK:
+            return False
+        return not of_attempts or reported.limit is None or used > 1 + seconds * _refill(reported)
 
     @staticmethod
     def _came_back_early(trust: _Trust, reported: ReportedLimit, spent: float, since: float, now: float) -> bool:
@@ -374,3 +377,11 @@ class ReportTrust:
 
 def _is_low(reported: ReportedLimit) -> bool:
     return reported.limit is not None and reported.remaining <= _LOW * reported.limit
+
+
+def _refill(reported: ReportedLimit) -> float:
+    """The most that comes back of a limit in a second, if it fills up all the time: all that is used of it is back at
+    its reset, which may be rounded up to a whole second.
+    """
+    assert reported.limit is not None
+    return (reported.limit - reported.remaining) / max(reported.reset - _SECOND, 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ import grpc
 import pytest
 from support.grpc_peer import OPTIONS, GrpcServer
 from support.process import Redrive
-from test_grpc import blocking
 
 RETRIES = {
     "maxAttempts": 3,
@@ -96,8 +96,8 @@ async def test_the_same_calls_succeed_in_as_many_attempts(server: GrpcServer, tm
     alone = grpc.insecure_channel(
         f"127.0.0.1:{server.port}", options=[*options, ("grpc.service_config", json.dumps(config))]
     )
-    expected = await blocking(lambda: outcomes(alone, server, calls, "alone"))
-    await blocking(alone.close)
+    expected = await asyncio.to_thread(lambda: outcomes(alone, server, calls, "alone"))
+    await asyncio.to_thread(alone.close)
     policy = (
         f'upstreams: {{greeter: {{url: "http://127.0.0.1:{server.port}", service_config: {json.dumps(config)}}}}}\n'
     )
@@ -106,8 +106,8 @@ async def test_the_same_calls_succeed_in_as_many_attempts(server: GrpcServer, tm
         behind = grpc.insecure_channel(
             redrive.authority, options=[*OPTIONS, ("grpc.default_authority", "greeter.test")]
         )
-        assert await blocking(lambda: outcomes(behind, server, calls, "behind")) == expected
-        await blocking(behind.close)
+        assert await asyncio.to_thread(lambda: outcomes(behind, server, calls, "behind")) == expected
+        await asyncio.to_thread(behind.close)
 
 
 async def test_hedging(server: GrpcServer, tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ async def test_hedging(server: GrpcServer, tmp_path: Path) -> None:
             redrive.authority, options=[*OPTIONS, ("grpc.default_authority", "greeter.test")]
         )
         calls = [{"fail": "2"}, {"fail": "9"}, {"fail": "9", "with": "INTERNAL"}]
-        found = await blocking(lambda: outcomes(channel, server, calls, "hedged"))
+        found = await asyncio.to_thread(lambda: outcomes(channel, server, calls, "hedged"))
         assert found == [("OK", 3), ("UNAVAILABLE", 3), ("INTERNAL", 1)]
         slow = channel.unary_unary("/acme.Echo/wait").future(b"", timeout=120, metadata=(("key", "slow"),))
-        await blocking(lambda: server.wait_for("slow", 3))
+        await asyncio.to_thread(lambda: server.wait_for("slow", 3))
         slow.cancel()
         ended = await redrive.call(4)
         assert (ended["outcome"], ended["attempts"]) == ("client_gone", 3)
-        await blocking(channel.close)
+        await asyncio.to_thread(channel.close)

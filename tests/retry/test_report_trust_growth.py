@@ -27,7 +27,7 @@ def doubted(report: Callable[[float, int], ReportedLimit], *, pace: float, secon
         said = report(now, number)
         if said.remaining < 1:
             return False  # another rule judges that nothing is left
-        trust.takes(said, number, now - 0.05, now)
+        trust.takes(said, number, now - 0.05, now, order=number)
         if trust.doubts("l", now):
             return True
     return False
