@@ -170,7 +170,7 @@ class Sequential(WaitSeries):
         if at_once:  # without backoff, but it counts for n: retry n waits d(n)
             asked = 0.0
             self.n += 1
-        elif policy.pushback.forbids(named):
+        elif named is not None and policy.pushback.forbids(named):  # most failures name no delay
             return Outcome.PUSHBACK_TOO_LONG
         if asked is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
             asked = call.hedging_delay(now)

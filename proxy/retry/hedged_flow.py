@@ -76,7 +76,7 @@ class Hedged:
         if no is None and bucket is not None:
             price = bucket.offer(failure.verdict.cls, now)
             no = _BUCKET_EMPTY if price is None else None
-        if no is None and call.policy.pushback.forbids(delay):
+        if no is None and delay is not None and call.policy.pushback.forbids(delay):
             no = Outcome.PUSHBACK_TOO_LONG
         if no is None and call.deadline is not None and self.due > call.deadline + EPSILON:
             no = Outcome.DEADLINE

@@ -124,9 +124,9 @@ class PushbackPolicy(PushbackPolicyBase):
     of: PushbackOf = "upstream"
     ahead: bool = False
 
-    def forbids(self, delay: float | None) -> bool:
-        """Whether a delay (seconds) that an upstream named is above `max_delay`; never if it named none."""
-        return delay is not None and delay > self.max_delay
+    def forbids(self, delay: float) -> bool:
+        """Whether a delay (seconds) that an upstream named is above `max_delay`."""
+        return delay > self.max_delay
 
 
 @dataclass(frozen=True, slots=True)
