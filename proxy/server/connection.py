@@ -15,7 +15,7 @@ off in the end. An answer that is cut is visibly cut: it ends with a RST, howeve
 (`transport.socket_close`). A connection with bytes still to come is closed in stages (RFC 9112 section 9.6): first our
 FIN, then what still comes is read and dropped for a while, so that no reset destroys the answer. This holds for an app
 that knows from its answer that the connection closes. For any other app, the rest of its request's body is read and
-dropped, and its next request is answered; or, if the rest is too much or does not come, nothing more is read: what
+dropped, and its next request is answered; or, if the rest takes too long or does not come, nothing more is read: what
 stays in the kernel was not used for anything, and the app sees a RST.
 """
 
@@ -144,8 +144,7 @@ class AppConnection(ConnectionStream):
         try:
             if exchange is None:
                 if self._ending is not None:
-                    if self.transport is not None:
-                        self._ending.drop(len(data), self.transport, self.abort)
+                    self._ending.drop(len(data))
                 elif self._body is None:
                     self._begin(data)
                 else:
@@ -603,8 +602,8 @@ class AppConnection(ConnectionStream):
         if self._held:
             self._held = 0
             transport.resume_reading()
-        if not transport.can_write_eof():
-            self.close_written()
+        if not transport.can_write_eof() and (self._body is None or self.head.version == "1.0"):
+            self.close_written()  # of TLS, which has no half-closed connections, the end may be that of the answer
             return
         self._ending = StagedClose()
         self._ending.half_close(transport, self.abort)
@@ -630,7 +629,7 @@ class AppConnection(ConnectionStream):
         body, dropped = self._body, self._rest
         assert body is not None
         assert dropped is not None
-        is_too_much = dropped.drop(len(data))
+        dropped.drop(len(data))
         try:
             _, done, rest = body.feed(data)
         except BadMessage:
@@ -642,12 +641,10 @@ class AppConnection(ConnectionStream):
             self._buffer += rest
             self.since = monotonic()
             self._go_on()
-        elif is_too_much:
-            self._read_no_more()
 
     def _read_no_more(self) -> None:
-        """Stop reading a body that is too long, or too slow. What the app sends from now on stays in the kernel: it
-        sees a RST.
+        """Stop reading a body that takes too long, or stands still. What the app sends from now on stays in the
+        kernel: it sees a RST.
         """
         self._close_in_stages()
         if self.transport is not None and not self.transport.is_closing():

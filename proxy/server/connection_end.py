@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: The seconds and the bytes for which an app is read from after its last answer, before the connection is closed.
-LINGER, LINGER_BYTES = 2.0, 1024 * 1024
+#: The seconds of silence after which an app is read from no more once its last answer was sent: it sends nothing more.
+LINGER = 2.0
+#: Periods of LINGER for which what an app still sends is read at most: 30 s, as nginx's lingering_time. Some clients
+#: read no answer before they have sent their request (urllib), or lose it if sending fails first (Node): RFC 9112
+#: section 9.6.
+SENDING = 15
 #: Periods of LINGER after which an app that takes nothing of its last answer is cut off: 60 s, as nginx's send_timeout.
 STALLED = 30
 
@@ -16,15 +20,19 @@ class StagedClose:
     with a RST if the app has not taken the answer.
     """
 
-    __slots__ = ("_came", "_timer")
+    __slots__ = ("_came", "_seen", "_sending", "_timer")
 
     def __init__(self) -> None:
-        self._came = 0  # bytes that came, and were dropped
+        self._came = self._seen = 0  # bytes that came, and were dropped; those at the previous check
+        self._sending = SENDING  # the further checks at which the app may still be sending
         self._timer: asyncio.TimerHandle | None = None
 
     def half_close(self, transport: asyncio.Transport, abort: Callable[[], None]) -> None:
-        """Send our FIN, and let the app send on for a while."""
-        transport.write_eof()
+        """Send our FIN, and let the app send on for a while. TLS has no FIN of one direction: the answer that the app
+        has got says that the connection closes.
+        """
+        if transport.can_write_eof():
+            transport.write_eof()
         self._look_again(transport, abort, transport.get_write_buffer_size(), STALLED)
 
     def close(self, transport: asyncio.Transport, abort: Callable[[], None]) -> None:
@@ -34,16 +42,9 @@ class StagedClose:
         if left:
             self._look_again(transport, abort, left, STALLED)
 
-    def drop(self, size: int, transport: asyncio.Transport, abort: Callable[[], None]) -> None:
-        """Drop `size` bytes that came. If too many have come, read no more while the app is still to take its answer,
-        else close.
-        """
+    def drop(self, size: int) -> None:
+        """Drop `size` bytes that came."""
         self._came += size
-        if self._came > LINGER_BYTES:
-            if transport.get_write_buffer_size():
-                transport.pause_reading()
-            else:
-                abort()
 
     def stop(self) -> None:
         """Stop waiting, because the connection is lost or closed otherwise."""
@@ -55,16 +56,21 @@ class StagedClose:
         self._timer = asyncio.get_running_loop().call_later(LINGER, self._see_off, transport, abort, left, looks)
 
     def _see_off(self, transport: asyncio.Transport, abort: Callable[[], None], before: int, looks: int) -> None:
-        """Close the connection once the app has had the whole answer for a while, or has taken none of it for `looks`
-        further checks. `before`: the unsent bytes at the previous check.
+        """Close the connection once the app has had the whole answer for a while and sends nothing more, or has taken
+        none of it for `looks` further checks. `before`: the unsent bytes at the previous check.
         """
-        left = transport.get_write_buffer_size()
+        left, self._seen, seen = transport.get_write_buffer_size(), self._came, self._seen
+        self._sending -= 1
         if left < before:
             self._look_again(transport, abort, left, STALLED)
         elif left and looks > 1:
             self._look_again(transport, abort, left, looks - 1)
-        else:
+        elif not left and self._came > seen and self._sending > 0:
+            self._look_again(transport, abort, 0, STALLED)
+        elif left or transport.can_write_eof():
             abort()
+        else:
+            transport.close()
 
 
 class BodyRest:
@@ -81,10 +87,9 @@ class BodyRest:
         later = asyncio.get_running_loop().call_later
         self._timer = later(LINGER, self._look, give_up, self.size, looks - 1)
 
-    def drop(self, size: int) -> bool:
-        """Drop `size` bytes that came. Returns whether they are too many to go on."""
+    def drop(self, size: int) -> None:
+        """Drop `size` bytes that came."""
         self.size += size
-        return self.size > LINGER_BYTES
 
     def stop(self) -> None:
         """Stop waiting, because the rest has come or is not read any more."""

@@ -274,6 +274,28 @@ async def test_an_answer_that_is_cut(authority: Authority, local: Local, tls: ss
         assert seen.value.answer.body == b"" or b"0\r\n" not in seen.value.answer.body
 
 
+async def test_an_app_inside_that_reads_only_when_it_has_sent_all_gets_its_answer(
+    authority: Authority, local: Local, tls: ssl.SSLContext
+) -> None:
+    """TLS has no half-closed connections, so nothing but the answer says that the connection closes."""
+
+    async def step(turn: Turn) -> None:
+        await turn.write(answer(413, b"too large"))
+        await turn.gone()
+
+    async with (
+        Upstream(step, tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside() as app,
+    ):
+        app.send(request("POST", "/", "Content-Length: 8000000", host=app.authority))
+        for _ in range(80):
+            app.send(b"x" * 100_000)
+            await app.writer.drain()
+        reply = await app.read()
+        assert (reply.status, reply.body, reply.one("connection")) == (413, b"too large", "close")
+
+
 async def test_an_app_that_goes_away(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
     async with Upstream(hang, tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
         async with front.inside() as app:
