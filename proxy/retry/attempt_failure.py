@@ -4,6 +4,8 @@ to try again).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.retry.call_state import CallState
 from proxy.retry.classification import classify_fault, names
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Fault, Pushback, Reply, Verdict
@@ -24,7 +26,7 @@ def failure_of(call: CallState, attempt: int, reply: Reply, verdict: Verdict, se
     """
     pushback = _pushback_of(call, reply, verdict.cls, wall)
     if pushback.retry and verdict.cls is Class.UNNAMED:
-        verdict = Verdict(Class.TRANSIENT, f"{verdict.because}, but the upstream says retry")
+        verdict = replace(verdict, cls=Class.TRANSIENT, because=f"{verdict.because}, but the upstream says retry")
         pushback = _pushback_of(call, reply, verdict.cls, wall)
     failure = Failure.__new__(Failure)
     failure.begin(attempt, verdict, pushback, reply.status, None, sent)
