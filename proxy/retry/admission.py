@@ -183,17 +183,21 @@ class Admission:
         self.caller.retries = not first
         scope = self.scope
         governor = scope.governor
+        at: float = now
+        no: Outcome | None = None
+        why = ""
         if governor.holds(now) or (self.caller.ahead and not governor.holds_none):
             at, no, why = self._ask_governor(now)
-            if at > now:
-                self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
-                payment.give_back_tokens(now)
-                return at, no, why
-        if self._cooled_since is not None:
-            self._end_hold(now, self._cooled_since)
-        at, no, why = self._ask_later_gates(payment, now, first=first, waits=waits)
-        if at > now and self.cooled:
-            governor.step_aside(self, now)
+        if at > now:
+            self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
+        else:
+            if self._cooled_since is not None:
+                self._end_hold(now, self._cooled_since)
+            at, no, why = self._ask_later_gates(payment, now, first=first, waits=waits)
+            if at > now and self.cooled:
+                governor.step_aside(self, now)
+        if at > now:
+            payment.give_back_tokens(now)  # calls that waited with tokens would later be sent at once
         return at, no, why
 
     def _ask_later_gates(
