@@ -116,6 +116,7 @@ MODULES = [
     "proxy.transport.connection",
     "proxy.transport.dial_times",
     "proxy.transport.direct_dial",
+    "proxy.transport.event_loop",
     "proxy.transport.event_source",
     "proxy.transport.flusher",
     "proxy.transport.http2",

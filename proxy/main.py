@@ -16,8 +16,6 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import uvloop
-
 from proxy import __version__
 from proxy.admin import bucket_view, gauge_view, holders, upstream_view, views, weather_view
 from proxy.admin.app import Access, admin_app, probe_app
@@ -49,6 +47,7 @@ from proxy.service_manager import ServiceManager
 from proxy.succession import Succession
 from proxy.take_over import Handover
 from proxy.transport.clock import monotonic, wall
+from proxy.transport.event_loop import new_event_loop
 
 if TYPE_CHECKING:  # a single process does not load what only workers need, nor what only telemetry needs
     from proxy.observe.otel_metrics import MetricSender
@@ -75,7 +74,7 @@ def serve(
     `listeners`: the sockets that the process inherits, and the names on which it offers its own to a successor; None:
     it neither inherits nor offers any.
     """
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    runner = asyncio.Runner(loop_factory=new_event_loop)
     leave(runner.run(_serve(file, loaded, edit, Handover() if listeners is None else listeners)))
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import uvloop
 from hypothesis import settings
 from support.two_runs import ONE_OF_TWO, RUNS, has_seed, is_left_out, left_out, seed_of
+
+from proxy.transport.event_loop import new_event_loop
 
 if TYPE_CHECKING:
     from support.certificates import Authority
@@ -116,7 +117,7 @@ def dealt(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": new_event_loop}
 
 
 @pytest.fixture(scope="module")

@@ -125,8 +125,8 @@ class AppConnection(ConnectionStream):
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.transport = transport  # type: ignore[assignment]
+        transport.set_write_buffer_limits(high=HIGH_WATER)  # type: ignore[attr-defined]
         socket = self._socket = socket_of(transport)
         if socket is None:
             socket = transport.get_extra_info("socket")

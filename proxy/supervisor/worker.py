@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import uvloop
 from aiohttp import web
 
 from proxy import __version__
@@ -55,6 +54,7 @@ from proxy.supervisor.channel import (
 )
 from proxy.supervisor.rows import Neighbours, Rows
 from proxy.supervisor.worker_usage import WorkerUsage
+from proxy.transport.event_loop import new_event_loop
 
 #: EX_SOFTWARE of sysexits.h.
 _SOFTWARE = 70
@@ -72,7 +72,7 @@ def main(channel: int, memory: int, release: str) -> None:
         leave(OTHER_RELEASE)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    runner = asyncio.Runner(loop_factory=new_event_loop)
     runner.run(_work(socket.socket(fileno=channel), open_memory(memory)))
     leave(0)
 

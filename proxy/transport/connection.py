@@ -9,7 +9,7 @@ States: idle (no listener) -> head -> body -> idle | closed; after a 101: tunnel
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from proxy.transport import faults
 from proxy.transport.chunk_writer import LARGE, write_chunk, write_framed
@@ -286,8 +286,8 @@ class Connection(EventSource):
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=HIGH_WATER)
+        self.transport = transport  # type: ignore[assignment]
+        transport.set_write_buffer_limits(high=HIGH_WATER)  # type: ignore[attr-defined]
         self._socket = socket_of(transport)
         if self._socket is None:
             self._fd = transport.get_extra_info("socket").fileno()

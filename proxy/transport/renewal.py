@@ -50,7 +50,7 @@ class Renewal:
         """Set the time from which no attempt takes this connection, which is one of the pool's `connections` now."""
         self._connections = connections
         if connection.origin.way.parent is None:
-            connection.expires = self._end_of_age()
+            connection.expires = _NEVER if self.max_age is None else self._end_of_age()
             if self._timer is None and self._task is None:
                 self._timer = self._loop.call_later(max(LOOK, self._resolver.ttl), self._begin)
 
