@@ -25,6 +25,7 @@ from load import Workload, run_wrk
 from measure import Running, cpu_seconds, free_port, memory
 from peers import PEERS, Place
 from run import LOAD_CORE, PROXY_CORE, upstream
+from targets import growth_verdict
 
 #: Seconds after a reload in which the old configuration is let go.
 AFTERWARDS = 1.0
@@ -307,9 +308,10 @@ def main() -> int:
                     print(f"round {number + 1}: {kind}: {what}: {value:.2f}", flush=True)
     finally:
         behind.stop()
-    lines = ["| | median | lowest | highest |", "| --- | --- | --- | --- |"]
+    lines = ["| | median | lowest | highest | reached (asked for at most) |", "| --- | --- | --- | --- | --- |"]
     for name, values in figures.items():
-        lines.append(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} |")
+        spread = f"{statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f}"
+        lines.append(f"| {name} | {spread} | {growth_verdict(name, figures)} |")
     text = "\n".join(lines) + "\n"
     if not (chosen.reloads or chosen.only):
         (Path(__file__).parent / "results" / "growth.md").write_text(text)

@@ -42,6 +42,30 @@ INSTRUCTIONS = {
 #: that it repeats; and of a whole call whose 503 no token is left to retry.
 RETRY, EMPTY = ("fail", 60.0), ("empty", 80.0)
 
+#: Rows of bench/growth.py, by the end of their names: beside which row of the same run a call is judged, and what
+#: multiple of that row's CPU it takes at most. What is asked for is that nothing grows: a quarter is what rows of one
+#: run differ by on a busy machine. A hundred fields are twenty times the text of five; telemetry makes objects of an SDK
+#: in Python for each call, and its rows say that this grows no further.
+ONE, REPEATED = "1 upstream, us/call", "one request repeated, us/call"
+GROWTH: dict[str, tuple[str, float]] = {
+    **dict.fromkeys(("100 upstreams, us/call", "1,000 upstreams, us/call"), (ONE, 1.25)),
+    "10,000 upstreams without routes, us/call": (ONE, 1.25),
+    "100,000 hosts, us/call": (ONE, 1.25),
+    "30 fields, us/call": (ONE, 1.35),
+    "100 fields, us/call": (ONE, 1.75),
+    "ten scrapes a second, us/call": (ONE, 1.25),
+    "idle connections, us/call": (ONE, 1.25),
+    "1,000 parked calls, us/call": (ONE, 1.25),
+    "the same, log for people, us/call": (REPEATED, 1.25),
+    "the same, log of failures alone, us/call": (REPEATED, 1.0),
+    "the same, OpenTelemetry's metrics, us/call": (REPEATED, 2.0),
+    "the same, OpenTelemetry's traces, us/call": (REPEATED, 8.0),
+    "the same, OpenTelemetry's log, us/call": (REPEATED, 10.0),
+    "two workers, one bucket, us/call": ("Envoy, two threads, us/call", 0.6),
+}
+#: Milliseconds by which the slowest call over reloads is slower than the slowest one at rest, at most.
+STALL = 50.0
+
 
 @dataclass(frozen=True)
 class Target:
@@ -123,6 +147,23 @@ def _ratio(raw: dict[str, Any], row: str, one: str, other: str, key: str = CPU) 
     ours, theirs = (raw.get(name, {}).get(row, {}).get(key, []) for name in (one, other))
     both = [a / b for a, b in zip(ours, theirs, strict=False) if a and b]  # None, or 0: no figure of that round
     return statistics.median(both) if both else None
+
+
+def growth_verdict(name: str, figures: dict[str, list[float]]) -> str:
+    """What is asked for of a row of bench/growth.py, what was reached, and the word missed where it was not; "" if
+    nothing is asked for, or the row that it is judged beside was not measured. `figures`: those of each row, by round.
+    """
+    slowest = "slowest call over reloads, ms"
+    if name.endswith(slowest):
+        over, rest = (figures[row] for row in (name, name.replace(slowest, "slowest call at rest, ms")))
+        above = statistics.median(a - b for a, b in zip(over, rest, strict=True))
+        return f"{above:.1f} above rest ({STALL:g}){'' if above <= STALL else ' **missed**'}"
+    for row, (beside, most) in GROWTH.items():
+        if name.endswith(row) and beside in figures:
+            ratio = statistics.median(a / b for a, b in zip(figures[name], figures[beside], strict=True))
+            missed = "" if round(ratio, 2) <= most else " **missed**"
+            return f"{ratio:.2f} of {beside.removesuffix(', us/call')} ({most:g}){missed}"
+    return ""
 
 
 def without_gaps(raw: dict[str, Any]) -> dict[str, Any]:
