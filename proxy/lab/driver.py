@@ -217,8 +217,9 @@ class Driver:
             return  # it was cancelled, or judged to be a failure
         self._flying.pop(attempt, None)
         self._body_waits.pop(attempt, None)
-        if attempt == self.delivered and self.call.so_far.policy.tokens is not None:
-            self.call.used(TokenUsage(), self.clock.now)
+        rules = self.call.so_far.policy.tokens
+        if attempt == self.delivered and self.sent_on is not None and rules is not None:
+            self.call.used(self.usage(rules, self.sent_on, whole=False), self.clock.now)
         self._carry_out(self.call.failed(attempt, closed(sent=True, answered=True, reused=False), self.clock.now))
         self.ended(attempt)
 
@@ -363,14 +364,15 @@ class Driver:
         if came_later:
             self.ended(attempt)
 
-    def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
+    def usage(self, rules: TokenRules, sending: Sending, *, whole: bool = True) -> TokenUsage:
         """The tokens that a delivered answer says it cost. `rules` say where an answer has that number; `sending` has
-        the answer.
+        the answer. `whole`: all of it has come; if not, what has come by now counts.
         """
         assert sending.reply is not None
-        reader = UsageReader(rules, sending.reply)
-        reader.feed(sending.body)
-        return reader.ended(whole=True)
+        reader, come = UsageReader(rules, sending.reply), self.clock.now - sending.began
+        for piece in [data for at, data in sending.pieces if whole or at <= come] if sending.pieces else [sending.body]:
+            reader.feed(piece)
+        return reader.ended(whole=whole)
 
     def _wait_in_silence(self, attempt: int) -> None:
         """Wait for the idle timeout of an answer that has begun and sends nothing more."""

@@ -11,6 +11,9 @@ Of an attempt that was answered with an error the output's part is put back at t
 once. If that answer goes to the app, its end settles the price: what it says that it cost is paid, and if it broke off
 without saying so, the output's part is taken again.
 
+An answer that says what its prompt cost, and has neither a number nor text of an output, has no output: embeddings, or
+a prompt that Gemini has blocked.
+
 Law: each attempt is settled once. If the answer does not say what it cost, nothing is put back that it may have used.
 """
 
@@ -71,6 +74,10 @@ def settle_delivered(
             sizes.add(estimate.model, output, now)
     elif usage.text is not None:
         output = min(usage.text / rules.bytes, output)
+    elif usage.whole and usage.prompt is not None:
+        output = 0.0
+        if sizes is not None:
+            sizes.add(estimate.model, output, now)
     payment.settle(Estimate(estimate.prompt - prompt, estimate.output - output), True, now)
     next_attempt.env.tokens_used(policy, prompt, output, estimate.price)
 

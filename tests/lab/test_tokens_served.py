@@ -104,7 +104,7 @@ class App(Driver):
     def fate(self, attempt: int, now: float) -> Sending:
         return self.play.answer(now, PROMPT + self.output)
 
-    def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
+    def usage(self, rules: TokenRules, sending: Sending, *, whole: bool = True) -> TokenUsage:
         return TokenUsage(PROMPT, self.output)
 
     def over(self) -> None:

@@ -252,6 +252,17 @@ def test_without_numbers_the_text_is_counted() -> None:
     assert read("openai", b'{"choices": [{"message": {"content": "Hello"}}]}') == TokenUsage(None, None, 5)
 
 
+def test_reasoning_refusals_and_arguments_are_text_of_the_output_too() -> None:
+    deltas: list[dict[str, Any]] = [
+        {"reasoning_content": "abc"},
+        {"refusal": "no"},
+        {"function_call": {"arguments": "{}"}},
+        {"tool_calls": [{"function": {"arguments": "{1}"}}]},
+    ]
+    for pack in ("openai", "azure"):
+        assert read(pack, events(*({"choices": [{"delta": each}]} for each in deltas)), EVENTS).text == 10
+
+
 def test_what_can_not_be_read_says_nothing() -> None:
     assert read("openai", b"<html>") == TokenUsage()
     assert read("openai", b'{"usage": {"prompt_tokens": 1}}', ("Content-Encoding", "br")) == TokenUsage()

@@ -153,8 +153,10 @@ class _Simulated(Driver):
             known = None if scope.token_sizes is None else scope.token_sizes.expected("", self.clock.now)
             call.expects(Estimate(prompt, rules.output if known is None else known))
 
-    def usage(self, rules: TokenRules, sending: Sending) -> TokenUsage:
+    def usage(self, rules: TokenRules, sending: Sending, *, whole: bool = True) -> TokenUsage:
         """The tokens that the call really cost: as many as it took of the upstream's limit."""
+        if not whole:
+            return TokenUsage()
         prompt = self._run.scenario.prompt * self._arrival.size
         return TokenUsage(prompt, self._arrival.size - prompt)
 
