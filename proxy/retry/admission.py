@@ -281,13 +281,13 @@ class Admission:
     def _wait_ahead(self, at: float, wait: float, limit: float, now: float) -> tuple[float, Outcome | None, str]:
         """Decide how long to wait until the attempt fits into the limits that the upstream's answers reported: at most
         until `limit`, and not at all if no answer could come in time for the deadline after that. If several calls wait
-        for a reset that is more than half of the remaining hold away, one of them is sent as a test, since a pushback
-        may hold it too.
+        for a reset that is more than half of the remaining hold away, since a pushback may hold them too, or so many
+        that the last would wait for longer than that, one of them is sent as a test.
 
         `at`: when to ask the governor again. `wait`: the seconds until the attempt fits. Returns what `_ask_governor`
         returns.
         """
-        caller, ahead, most = self.caller, self.scope.governor.ahead, (limit - now) / 2
+        caller, ahead, most = self.caller, self.scope.governor.ahead, limit - now
         whose = caller.endpoint, caller.credential()
         latest = NEVER if self._deadline is None or ahead is None else self._deadline - ahead.answers_take(whose)
         if now >= min(limit, latest) - EPSILON or now + wait >= latest - EPSILON:

@@ -223,11 +223,24 @@ class Ahead:
     def test(self, whose: Whose, wait: float, most: float, now: float, others: int = 0) -> bool:
         """Have one call find out whether the reported limits of the endpoint and credential in `whose` are right, if
         several calls wait for them. `wait`: the seconds until the first of these calls fits. `most`: the most seconds
-        that a call waits; a later reset is too far away. `others`: the number of calls that a cooldown holds meanwhile.
-        Returns whether the test begins.
+        that a call waits. `others`: the number of calls that a cooldown holds meanwhile. Returns whether the test
+        begins.
         """
         lane = self._lanes.get(whose)
-        return lane is not None and len(lane.queue) + others >= SEVERAL and self._accounts[whose].test(wait, most, now)
+        calls = 0 if lane is None else len(lane.queue) + others
+        if lane is None or calls < SEVERAL:
+            return False
+        first = next(iter(lane.queue), None)
+        price = ONE if first is None else _price_of(first)
+        return self._accounts[whose].test(wait, most, now, _times(price, calls))
+
+    def refused(self, whose: Whose, since: float, now: float) -> None:
+        """Note that an attempt was refused because a limit was exceeded, in an answer that names no delay. `since`: the
+        time at which the attempt was sent.
+        """
+        account = self._accounts.get(whose)
+        if account is not None:
+            account.trust.refused(since, now)
 
     def heard(self, note: SentNote, reports: Sequence[ReportedLimit], since: float, well: bool, now: float) -> None:
         """Update the known limits by `reports`, which one answer made. `note`: the note made when the answered attempt
@@ -243,7 +256,8 @@ class Ahead:
             lane = self._lanes[whose] = AheadLane(self._traffic, account, whose)
         for each in reports:
             if well:
-                account.trust.test_shows(each, spent[UNIT_INDEX[each.counts]], since, now)
+                scale = account.scale(each.name)
+                account.trust.test_shows(each, spent[UNIT_INDEX[each.counts]], since, now, scale=scale)
             if account.is_old(each.name, spent[0], now):
                 continue
             if well and account.resizes(each):
@@ -294,3 +308,7 @@ def _price_of(waiter: Waiter) -> Price:
 
 def _sum(one: Price, other: Price) -> Price:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+
+
+def _times(price: Price, calls: int) -> Price:
+    return price[0] * calls, price[1] * calls, price[2] * calls, price[3] * calls

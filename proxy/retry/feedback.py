@@ -66,6 +66,8 @@ def report_failure(
     if flight.note is not None and failure.status == 429 and call.reply is not None:
         ahead = next_attempt.scope.governor.ahead
         if failure.pushback.delay is None:
+            if ahead is not None:
+                ahead.refused(flight.note.whose, flight.since, now)
             report_limits(next_attempt, flight, call.reply, now)
         elif ahead is not None:
             ahead.forget(flight.note.whose, flight.since, now, failure.pushback.delay)

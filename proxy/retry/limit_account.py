@@ -8,6 +8,7 @@ Law: an attempt's price is subtracted once from every report that answers an att
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ _NEVER = float("inf")
 _LITTLE = 0.2
 #: A window is too long if this process has sent more within it than these say of what is used: a factor, and some more.
 _TOO_MUCH, _FEW = 1.25, 3.0
+#: The same factor for tokens, whose costs are estimates; answers that come later may say that more is used.
+_FAR_TOO_MUCH = 1.5
 #: Seconds by which a time that is named in milliseconds may be too early.
 _MILLISECOND = 0.001
 #: Seconds after a reset until more than one attempt is sent: a time that is rounded may be too early.
@@ -174,11 +177,16 @@ class Account:
         report.is_tested, report.came = tested, now
         self.reports[reported.name] = report
         own, used = self._estimated(report), _NEVER if reported.limit is None else reported.limit - reported.remaining
-        refill.fits = reported.counts != "attempts" or own <= _TOO_MUCH * used + _FEW
+        if reported.counts == "attempts":
+            refill.fits = own <= _TOO_MUCH * used + _FEW
+        else:
+            refill.fits = reported.remaining >= 1 or not refill.is_scaled or refill.scale * own <= _FAR_TOO_MUCH * used
+            if refill.slides and not refill.fits:
+                self.trust.disbelieve(reported.name, now)
         if reported.limit is not None:
             if reported.counts != "attempts" and rate:
                 refill.learn_scale_of_refilled(reported, report.spent, since, rate)
-            elif reported.counts != "attempts":
+            elif reported.counts != "attempts" and reported.remaining >= 1:  # with nothing left, more may be used
                 refill.learn_scale(used, own, reported.limit)
             refill.learn_others(used - self._own(report), reported.remaining, reported.limit, now)
         refill.others = self._of_others(report)
@@ -239,6 +247,11 @@ class Account:
         if refill is None or not (refill.slides and refill.fits) or now < refill.shared_until:
             return False
         return now - self._began >= refill.window  # before that, nothing that was sent has shown how long the window is
+
+    def scale(self, name: str) -> float:
+        """The real cost of attempts, as a part of what they were expected to cost of the limit `name`."""
+        refill = self._refills.get(name)
+        return 1.0 if refill is None else refill.scale
 
     def resizes(self, reported: ReportedLimit) -> bool:
         """Whether an answer reports another size of a limit than the answer before it."""
@@ -367,30 +380,38 @@ class Account:
         """
         return max((self._wait_for(each, price, promised, now) for each in self._in_force(now)), default=0.0)
 
-    def test(self, wait: float, most: float, now: float) -> bool:
+    def test(self, wait: float, most: float, now: float, waiting: Price = ONE) -> bool:
         """Have one attempt test limits, as if they had not been reported. Tested are limits whose reset is more than
-        `most` seconds away, and limits that others have used up or that are reported wrongly. `wait`: the seconds that
-        a call waits for the limits. Returns whether there are such limits that may be tested.
+        half of `most` seconds away, or for which calls would wait for more than `most` seconds, and limits that others
+        have used up or that are reported wrongly. `wait`: the seconds that the first call waits for the limits.
+        `waiting`: the sum of the prices of all calls that wait. Returns whether there are such limits that may be
+        tested.
         """
         tested = [
             each
             for each in self._in_force(now)
             if wait >= _WORTH_A_TEST
-            and (self._is_too_far(each, wait, most, now) or not self._is_own_use(each, now))
+            and (self._is_too_far(each, waiting, wait, most, now) or not self._is_own_use(each, now))
             and not each.is_tested
             and self.trust.tests(each.reported.name, now)
         ]
         for each in tested:
             each.is_tested, each.order = True, self._spent[0]
-            if each.reported.counts == "attempts" and self.left_of(each, now) < 1:
+            if self.left_of(each, now) < 1 and (each.reported.counts == "attempts" or each.reported.remaining < 1):
                 self.trust.test_begins(each.reported, each.spent, each.since, now)
         return bool(tested)
 
-    def _is_too_far(self, report: _Report, wait: float, most: float, now: float) -> bool:
-        """Whether this report's limit comes back in more than `most` seconds. A limit that is known to come back bit by
-        bit does so in `wait` seconds, any other at its reset.
+    def _is_too_far(self, report: _Report, waiting: Price, wait: float, most: float, now: float) -> bool:
+        """Whether this report's limit comes back in more than half of `most` seconds, or in so many windows for all
+        calls that wait that the last of them would wait for more than `most`. `waiting`: the sum of their prices. A
+        limit that is known to come back bit by bit does so in `wait` seconds, any other at its reset.
         """
-        return (wait if self.predicts(report.reported.name, now) else report.until - now) > most
+        reported, refill = report.reported, self._refills[report.reported.name]
+        begins = wait if self.predicts(reported.name, now) else report.until - now
+        if reported.limit is None:
+            return begins > most / 2
+        windows = math.ceil(refill.scale * waiting[report.unit_index] / reported.limit) - 1
+        return begins > most / 2 or begins + windows * refill.window > most
 
     def _is_own_use(self, report: _Report, now: float) -> bool:
         """Whether this process has used most of what is used, according to this report."""

@@ -40,6 +40,8 @@ _USUAL, _ROUNDED = (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 20.0
 #: The part of their estimates that attempts cost: the weight of the newest report of it, the least that it is, and the
 #: part of the limit that they use at least, so that it is known.
 _NEWEST, _LEAST, _ENOUGH = 0.2, 0.05, 0.2
+#: The reports of this part after which it is known.
+_REPORTS = 5
 #: The part of a window from which on answers take too long to follow what others use of a limit; and the seconds that
 #: they take then at least. The part from which on they take too long to follow what tokens cost, in a window that is
 #: whole again at its reset.
@@ -48,6 +50,21 @@ _SLOW, _QUICK, _SLOW_TOKENS = 0.05, 0.2, 0.2
 _BEYOND = 0.3
 #: The windows for which others are expected to go on using a limit.
 _SHARED = 2.0
+
+
+class _Scale:
+    """What attempts cost, as a part of their estimates: `part`. `reports`: how many reports have shown it."""
+
+    __slots__ = ("part", "reports")
+
+    def __init__(self) -> None:
+        self.part = 1.0
+        self.reports = 0
+
+    def learn(self, part: float) -> None:
+        """Learn it from one report, by which attempts cost `part` of their estimates; more than 1 counts as 1."""
+        self.reports += 1
+        self.part = max(_LEAST, self.part + _NEWEST * (min(1.0, part) - self.part))
 
 
 class Refill:
@@ -59,20 +76,21 @@ class Refill:
     it is known whether the window slides. `in_part`: at the last reset only a part of the limit came back. `base`: what
     had been spent of the limit in all when its present window began. `others`: the part of the limit that others had
     used then. `unexplained`: the part that, by the last report, is used but not by this process. `shared_until`: until
-    this time, others are expected to use much of the limit. `scale`: what attempts cost, as a part of their estimates.
-    `most`: the most that was ever left. `fits`: this process has not sent more within the window than is used.
-    `is_fixed`: answers name a window, but nothing comes back before its end.
+    this time, others are expected to use much of the limit. `most`: the most that was ever left. `fits`: this process
+    has not sent more within the window than is used. `is_fixed`: answers name a window, but nothing comes back
+    before its end.
     """
 
     __slots__ = (
-        "_earlier", "_least", "_longest", "_rated", "_standing", "base", "fits",
-        "in_part", "is_fixed", "is_proven", "most", "others", "rate", "scale", "shared_until", "slides", "takes",
+        "_earlier", "_least", "_longest", "_rated", "_scale", "_standing", "base", "fits",
+        "in_part", "is_fixed", "is_proven", "most", "others", "rate", "shared_until", "slides", "takes",
         "took", "unexplained", "window",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.rate = self.window = self.took = self.takes = self.others = self.unexplained = 0.0
-        self.base = self.scale = 1.0
+        self.base = 1.0
+        self._scale = _Scale()
         self.slides = self.is_proven = self.in_part = self.is_fixed = False
         self.fits = True
         self.most = 0.0
@@ -85,6 +103,16 @@ class Refill:
         self._earlier: tuple[float, float, float] | None = None
         #: The reset that reports name; when the attempt was sent whose answer named it first; what was left then.
         self._standing = (0.0, 0.0, 0.0)
+
+    @property
+    def scale(self) -> float:
+        """What attempts cost, as a part of their estimates."""
+        return self._scale.part
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether enough reports have shown what attempts really cost."""
+        return self._scale.reports >= _REPORTS
 
     def learn_window(self, reported: ReportedLimit, took: float) -> None:
         """Learn how long the limit's window is, from a report in an answer that took `took` seconds. It is the longest
@@ -171,7 +199,7 @@ class Refill:
         """
         if estimated < _ENOUGH * limit:
             return False
-        self.scale = max(_LEAST, self.scale + _NEWEST * (min(1.0, used / estimated) - self.scale))
+        self._scale.learn(used / estimated)
         return True
 
     def learn_scale_of_refilled(self, reported: ReportedLimit, spent: float, since: float, rate: float) -> None:
@@ -183,7 +211,7 @@ class Refill:
         if earlier is None and reported.window:
             self.learn_scale(limit - reported.remaining, spent - self.base, limit)
         elif earlier is None:
-            self.scale = 1.0  # what was learnt before took the limit for one that is full again at its reset
+            self._scale = _Scale()  # what was learnt before took the limit for one that is full again at its reset
         elif reported.remaining < limit:
             remaining, at, before = earlier
             used = max(0.0, remaining + rate * (since - at) - reported.remaining)

@@ -26,7 +26,11 @@ Calls that wait for the reset test nothing. So one call is sent as if no report 
 - after three reports in a row that nothing is left, each after the reset that the one before named;
 - the second time that nothing is left, or as soon as several calls wait, if this process has not used most of the limit
   itself: others use it too, or the report is wrong;
-- as soon as several calls wait for a reset that is too far away to be waited for.
+- as soon as several calls wait for a reset that is too far away to be waited for, or so many that the last of them
+  would wait for too long, since the limit may be larger than reported.
+
+Some providers serve a request for tokens as long as any are left. So of a limit on tokens that fills up all the time,
+two tests in a row have to succeed, each at a cost that is clearly more than what can have come back.
 
 If that call succeeds, the reports are wrong; if it is refused, they are believed for ten minutes. A refused call costs
 less than several that wait in vain.
@@ -68,6 +72,8 @@ _ROUNDED = 1000.0
 _RESIZED, _RESIZED_AGAIN = 1.0, 30.0
 #: Seconds after the beginning of a test within which its attempt is sent.
 _AT_ONCE = 0.1
+#: The tests in a row that show that a limit on tokens is wrong; how much more than can have come back each has cost.
+_PASSED, _CLEARLY = 2, 2.0
 #: Seconds between two tests of a limit for which several calls wait.
 _TESTS = 60.0
 _NEVER_YET = -float("inf")
@@ -106,7 +112,8 @@ class _Trust:
     the report of the least that was left since the last reset; `least_came`: its time; `least_spent`: what was spent.
     `last`: the latest report; `last_spent`: what had been spent when its attempt was sent. `climbed`: how many reports
     in a row said that more was left, by as much as was sent. `fell`: a report said that less was left, by as much as
-    was sent. `test`: the latest test, until an answer shows its result. `standing`: the first of the reports that name
+    was sent. `test`: the latest test, until an answer shows its result. `passed`: how many tests in a row succeeded, of
+    a limit on tokens, that cost clearly more than can have come back. `standing`: the first of the reports that name
     the same reset, while no more is left; `standing_at`: its time. `stands`: such reports have come for long enough to
     show that nothing is added before the reset. `resized_at`: when the size of the limit changed last. `same`: the
     first of the reports in a row that say that as little is left; `same_at`, `same_order`, `same_spent`: its time, the
@@ -134,6 +141,7 @@ class _Trust:
     climbed: int = 0
     fell: bool = False
     test: _Test | None = None
+    passed: int = 0
     resized_at: float = _NEVER_YET
     same: ReportedLimit | None = None
     same_at: float = 0.0
@@ -164,6 +172,10 @@ class ReportTrust:
         trust = self._limits.get(name)
         return trust is None or (trust.climbed < _CLIMBS and not self.doubts(name, now))
 
+    def disbelieve(self, name: str, now: float) -> None:
+        """Note that the reports of the limit with this name are wrong."""
+        self._limits.setdefault(name, _Trust()).doubted_until = now + LASTS
+
     def forget(self, name: str) -> None:
         """Forget what is known of the limit with this name."""
         self._limits.pop(name, None)
@@ -175,7 +187,7 @@ class ReportTrust:
         """
         for trust in self._limits.values():
             if trust.test_at <= since < trust.test_at + _AT_ONCE:
-                trust.proven_until = now + LASTS
+                trust.proven_until, trust.passed = now + LASTS, 0
             if trust.empty is not None and trust.came <= since < trust.came + trust.empty.reset * (1 - _CLOCKS):
                 trust.proven_until = now + LASTS
                 trust.tested, trust.row = False, 0
@@ -256,10 +268,13 @@ class ReportTrust:
         trust = self._limits.setdefault(reported.name, _Trust())
         trust.test = _Test(reported, spent, came, now, trust.stands)
 
-    def test_shows(self, reported: ReportedLimit, spent: float, since: float, now: float) -> None:
+    def test_shows(
+        self, reported: ReportedLimit, spent: float, since: float, now: float, *, scale: float = 1.0
+    ) -> None:
         """Note the result of the test of a limit, if one is under way: an attempt that was sent since the test began
         has succeeded, and its answer reports the limit as `reported`. `since`: the time at which the attempt was sent.
         `spent`: what had been spent of the limit in all by then. Answers to later attempts may have come first.
+        `scale`: what attempts cost, as a part of their estimates.
         """
         trust = self._limits.get(reported.name)
         test = None if trust is None else trust.test
@@ -276,7 +291,12 @@ class ReportTrust:
             is_wrong = before.remaining < 1  # what this answer reports is of another window
         else:
             seconds, beyond = 0.0 if stands else since - test.came, spent - test.spent - before.remaining
-            is_wrong = (stands and beyond > 0) or self._is_wrong(before, reported, beyond, seconds)
+            if before.counts == "attempts" or stands:
+                is_wrong = (stands and beyond > 0) or self._is_wrong(before, reported, beyond, seconds)
+            else:
+                passed = reported.remaining < 1 and scale * beyond > _CLEARLY * _filled(before, seconds)
+                trust.passed = trust.passed + 1 if passed else 0
+                is_wrong = trust.passed >= _PASSED
         if is_wrong:
             trust.doubted_until = now + LASTS
 
@@ -371,12 +391,17 @@ class ReportTrust:
         report. `seconds`: how long after it the attempt was sent. `spent`: what had been spent of the limit since.
         `reported`: the report in that attempt's answer.
         """
-        filled = 0.0 if before.limit is None else before.limit / before.reset * seconds
+        filled = _filled(before, seconds)
         return reported.remaining < 1 if filled < 1 else reported.remaining < _PART * (filled - spent)
 
 
 def _is_low(reported: ReportedLimit) -> bool:
     return reported.limit is not None and reported.remaining <= _LOW * reported.limit
+
+
+def _filled(before: ReportedLimit, seconds: float) -> float:
+    """The most that comes back of a limit within these seconds of the report `before`, if it fills up all the time."""
+    return 0.0 if before.limit is None else before.limit / before.reset * seconds
 
 
 def _refill(reported: ReportedLimit) -> float:

@@ -280,13 +280,45 @@ def test_one_of_several_calls_tests_a_reset_that_is_too_far_away_to_be_waited_fo
     ahead = used_up(Ahead(Traffic()))
     heard(ahead, said(0, 50))
     lane, calls = lane_of(ahead), several(ahead, 1)
-    assert not ahead.test(whose(), 49, 60, 1)
-    assert ahead.test(whose(), 49, 40, 1)
+    assert not ahead.test(whose(), 49, 120, 1)
+    assert ahead.test(whose(), 49, 80, 1)
     assert lane.ask(calls[0], 1) == 1
     tests = sent(lane, ahead, calls[0], 1)
     assert lane.ask(calls[1], 1) == 50
     heard(ahead, said(9, 50), of=tests, at=2, since=1)
     assert lane.left(2) == (), "all is back: the reset was wrong"
+
+
+def test_one_of_so_many_calls_that_they_would_wait_for_several_windows_tests_what_this_process_has_used_up() -> None:
+    """The limit may be larger than reported."""
+    ahead = used_up(Ahead(Traffic()))
+    heard(ahead, said(0))
+    several(ahead, 1)
+    assert not ahead.test(whose(), 9, 18, 1), "all fit after the reset"
+    for _ in range(SEVERAL):
+        lane_of(ahead).ask(Call(), 1)
+    assert not ahead.test(whose(), 9, 18, 1)
+    lane_of(ahead).ask(Call(), 1)
+    assert ahead.test(whose(), 9, 18, 1), "the eleventh would wait for the next reset"
+
+
+@pytest.mark.parametrize("delay", [5.0, None])
+def test_after_a_refused_test_there_is_no_other_whether_the_refusal_names_a_delay_or_not(delay: float | None) -> None:
+    ahead = used_up(Ahead(Traffic()))
+    heard(ahead, said(0, 50))
+    lane, calls = lane_of(ahead), several(ahead, 1)
+    assert ahead.test(whose(), 49, 40, 1)
+    assert lane.ask(calls[0], 1) == 1
+    sent(lane, ahead, calls[0], 1)
+    if delay is None:
+        ahead.refused(whose(), 1, 2)
+    else:
+        ahead.forget(whose(), 1, 2, delay)
+    heard(ahead, said(0, 50), at=70)
+    for _ in range(SEVERAL):
+        lane.ask(Call(), 70)
+    assert len(lane.queue) >= SEVERAL
+    assert not ahead.test(whose(), 49, 40, 70)
 
 
 def test_what_was_sent_before_a_refused_attempt_says_nothing_of_the_limit() -> None:

@@ -404,3 +404,29 @@ def replica(account: Account, remaining: float, since: float) -> None:
     """
     sent = account.sent((1.0, 100.0, 50.0, 50.0), since)
     account.heard(said(remaining, 1000, (1000 - remaining) / 100, counts="tokens"), sent, since + 0.1, took=0.1)
+
+
+def shares(account: Account, used: list[float], limit: float = 2000) -> None:
+    """Attempts of a hundred tokens each, one a second, whose answers name a sliding window of a minute, and say that so
+    many tokens are used of it.
+    """
+    for at, each in enumerate(used):
+        told(said(limit - each, limit, 59.5 - 0.001 * at, counts="tokens"), at=float(at), price=TOKENS, account=account)
+
+
+def test_more_tokens_in_a_sliding_window_than_there_can_be_show_that_its_limit_is_wrong() -> None:
+    account = Account()
+    shares(account, [100.0 * number for number in range(1, 21)])
+    assert account.wait(TOKENS, 20) > 0
+    for at in range(20, 60):
+        told(said(0, 2000, 59.5, counts="tokens"), at=float(at), price=TOKENS, account=account)
+        assert account.wait(TOKENS, at + 0.5) > 0 or at >= 29
+    assert account.wait(TOKENS, 60) == 0
+
+
+def test_tokens_that_cost_less_than_was_expected_show_no_such_thing() -> None:
+    account = Account()
+    shares(account, [20.0 * number for number in range(1, 101)])
+    for at in range(100, 120):
+        told(said(0, 2000, 59.5, counts="tokens"), at=float(at), price=TOKENS, account=account)
+        assert account.wait(TOKENS, at + 0.5) > 0

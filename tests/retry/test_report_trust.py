@@ -178,3 +178,35 @@ def test_a_test_that_is_answered_after_the_reset_shows_it_too_if_nothing_comes_b
     trust.takes(said(0, 7, limit=10), spent=8, order=8, since=0, now=3)
     assert after_a_test(trust, said(6, 9, limit=10), 11, since=since) is wrong
     assert not after_a_test(ReportTrust(), said(6, 9, limit=10), 11, since=since)
+
+
+def after_a_test_of_tokens(trust: ReportTrust, at: float, *, cost: float, left: float = 0) -> bool:
+    """Play a test, half a second after a report that no tokens are left of a thousand that fill up in ten seconds: an
+    attempt that costs so much succeeds, and `left` are left then. Returns whether the reports are known to be wrong.
+    """
+    none = ReportedLimit("l", "tokens", 0, 1000, 10)
+    trust.test_begins(none, spent=0, came=at, now=at + 0.5)
+    trust.test_shows(
+        ReportedLimit("l", "tokens", left, 1000, 10), spent=2 * cost, since=at + 0.5, now=at + 1, scale=0.5
+    )
+    return trust.doubts("l", at + 1)
+
+
+def test_two_tests_in_a_row_that_cost_more_than_can_have_come_back_show_that_a_limit_of_tokens_is_wrong() -> None:
+    trust = ReportTrust()
+    assert not after_a_test_of_tokens(trust, 0, cost=101)
+    assert after_a_test_of_tokens(trust, 2, cost=101)
+
+
+def test_so_do_no_others() -> None:
+    """Some providers serve a request as long as any is left, though it costs more than that."""
+    for second, left in ((99.0, 0.0), (101.0, 1.0)):
+        trust = ReportTrust()
+        assert not after_a_test_of_tokens(trust, 0, cost=101)
+        assert not after_a_test_of_tokens(trust, 2, cost=second, left=left)
+        assert not after_a_test_of_tokens(trust, 4, cost=101)
+    trust = ReportTrust()
+    trust.tests("l", 0.5)
+    assert not after_a_test_of_tokens(trust, 0, cost=101)
+    trust.refused(0.5, 2)
+    assert not after_a_test_of_tokens(trust, 2, cost=101)

@@ -6,7 +6,7 @@ the limit of another key: one that is used up in the first half of each window, 
 reports what is left, and that the limit is whole again only after several windows; `tomorrow` that it is after a day.
 `used` reports what is used in the place of what is left, so that it grows. `one` always reports that one is left, and
 `sizes` the limit in one second, and a tenth of it in the next, as a provider does whose models have limits of their own
-that share a name. `date` writes the reset as a date, `doubled`
+that share a name. `tenth` reports a tenth of the limit, less what is used. `date` writes the reset as a date, `doubled`
 has each field twice, once with what is left and once without anything left, and `garbage` has no numbers in them.
 """
 
@@ -19,7 +19,7 @@ from typing import Literal, get_args
 # fmt: off
 Reports = Literal[
     "off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far", "tomorrow", "used", "one",
-    "sizes", "date", "doubled", "garbage",
+    "sizes", "tenth", "date", "doubled", "garbage",
 ]
 # fmt: on
 #: The number of windows that are always left until the reset, as `far` reports it.
@@ -40,7 +40,7 @@ def reported(
     remaining = math.floor(max(0.0, left))
     if how in ("minus_one", "zero", "one"):
         remaining = {"minus_one": -1, "zero": 0, "one": 1}[how]
-    elif how == "sizes" and now % 2 >= 1:
+    elif how == "tenth" or (how == "sizes" and now % 2 >= 1):
         used, most = most - remaining, max(1, most // 10)
         remaining = max(0, most - used)
     elif how == "other_key":
