@@ -53,7 +53,7 @@ _SHARED = 2.0
 
 
 class _Scale:
-    """What attempts cost, as a part of their estimates: `part`. `reports`: how many reports have shown it."""
+    """The real cost of attempts, as a part of their estimates: `part`. `reports`: how many reports have shown it."""
 
     __slots__ = ("part", "reports")
 
@@ -106,7 +106,7 @@ class Refill:
 
     @property
     def scale(self) -> float:
-        """What attempts cost, as a part of their estimates."""
+        """The real cost of attempts, as a part of their estimates."""
         return self._scale.part
 
     @property
