@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hpack
 import pytest
 from support.certificates import Authority
 from support.front import App, CutError, Front, chunked, request, to
@@ -25,9 +26,9 @@ from proxy.config.settings import CertificateAuthority
 from proxy.retry.facts import Outcome
 from proxy.runtime import DataPath
 from proxy.server.connection import AppConnection
-from proxy.server.intercept import ca
+from proxy.server.intercept import ca, interception
 from proxy.server.intercept.leaves import Leaf, Leaves
-from proxy.wire.http2.frames import PREFACE, SETTINGS, settings
+from proxy.wire.http2.frames import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, settings
 
 OK = b"HTTP/1.1 200 Connection established\r\nX-Attempt-Count: 0\r\n\r\n"
 
@@ -234,6 +235,47 @@ async def test_alpn(authority: Authority, local: Local, tls: ssl.SSLContext) -> 
             assert app.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
             app.send(PREFACE + settings({}))
             assert (await app.reader.readexactly(9))[3] == SETTINGS
+
+
+async def test_http2_that_comes_in_pieces_while_the_handshake_ends(
+    authority: Authority, local: Local, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first piece makes an HTTP/2 connection, which gets the others; they were read as HTTP/1, and lost."""
+    stand_ins: asyncio.Queue[interception.StandIn] = asyncio.Queue()
+    both_came = asyncio.Event()
+    shake = interception.shake
+
+    async def slowly(*arguments: Any) -> tuple[asyncio.Transport, interception.StandIn]:
+        transport, stand_in = await shake(*arguments)
+        stand_ins.put_nowait(stand_in)
+        await both_came.wait()
+        return transport, stand_in
+
+    async def has_pieces(stand_in: interception.StandIn, number: int) -> None:
+        while len(stand_in._data) < number:  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(interception, "shake", slowly)
+    context = local.trusting()
+    context.set_alpn_protocols(["h2"])
+    async with (
+        Upstream(tls=tls) as upstream,
+        Intercepting(upstream, authority, local) as front,
+        front.inside(context=context) as app,
+    ):
+        stand_in = await stand_ins.get()
+        app.send(PREFACE + settings({}))
+        await has_pieces(stand_in, 1)
+        fields = [(":method", "GET"), (":scheme", "https"), (":authority", front.inner), (":path", "/")]
+        block = hpack.Encoder().encode(fields)
+        app.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block))
+        await has_pieces(stand_in, 2)
+        both_came.set()
+        kind = None
+        while kind != HEADERS:
+            head = await app.reader.readexactly(9)
+            kind = head[3]
+            await app.reader.readexactly(int.from_bytes(head[:3]))
 
 
 async def test_an_upgrade_inside(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:

@@ -235,10 +235,10 @@ class StandIn(asyncio.Protocol):
         tls.set_protocol(protocol)
         if self._blocked:
             protocol.pause_writing()
-        for data in self._data:
-            protocol.data_received(data)
+        if self._data:  # in one piece: HTTP/2 gets a protocol of its own at the first bytes
+            protocol.data_received(b"".join(self._data))
         if self._ended:
-            protocol.eof_received()
+            cast(asyncio.Protocol, tls.get_protocol()).eof_received()
 
 
 async def shake(
