@@ -20,6 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from proxy.retry.facts import Class, Failure
 from proxy.retry.policy import Credentials
+from proxy.retry.token_bucket import STEP
 
 #: Contract, section 13: seconds for which a credential is put aside.
 ASIDE = 300.0
@@ -218,16 +219,20 @@ class CallKeys(Generic[L]):
         return self._own_left(self.key, now)
 
     def move(self, now: float, fits: Callable[[L, float], bool]) -> bool:
-        """Choose another credential that no gate holds, because a gate holds the one in use. Returns False if there is
-        none. `fits`: given a credential's state and the time, says whether the attempt fits into what is left of that
-        credential's limits.
+        """Choose another credential that no gate holds, because a gate holds the one in use; if there is none, one that
+        cools for less time. Returns False if there is none of these either. `fits`: given a credential's state and the
+        time, says whether the attempt fits into what is left of that credential's limits.
         """
         if self.bound:
             return False
-        others = [key for key in self.ring.usable(now) if key != self.key]
+        usable = self.ring.usable(now)
+        others = [key for key in usable if key != self.key]
         ready = next((key for key in others if self._is_ready(key, now) and fits(self.ring.lane(key), now)), None)
         if ready is None:
-            return False
+            ready = self._soonest(usable, now)
+            saves = self._left(self.key, now) - self._left(ready, now)
+            if saves <= STEP or self._own_left(ready, now) > 0:
+                return False
         self._use(ready, f"key {self.key + 1} was held")
         return True
 
