@@ -155,10 +155,12 @@ class _ScriptedCall(Recorder):
             self.played.measured_rate = pacing.measured_rate
 
     def cancelled(self, attempt: int) -> None:
-        """Record the bucket's level after an attempt that was aborted at the deadline; nothing for a call with hedges,
-        in which an attempt that was overtaken by another is aborted too.
+        """Record the bucket's level after an attempt that was aborted at the deadline. Nothing is recorded for a call
+        with hedges, in which an attempt that was overtaken by another is aborted too, and for an attempt that has
+        failed, whose answer is aborted (`ended`).
         """
-        if not self.call.hedged:
+        has_failed = self.call.so_far.history[-1].fault is not None
+        if not self.call.hedged and not has_failed:
             self.levels.append(self.level)
 
     def over(self) -> None:
