@@ -137,6 +137,7 @@ def _settled(file: str | None, folder: str, *, intercept: bool) -> tuple[Setting
     a CA. `intercept`: the TLS of all upstreams is intercepted, with a CA that is made here. Without it, a CA is made if
     the settings intercept the TLS of any upstream, and the CA that they name does not exist.
     """
+    _loaded(file)  # a mistake in a value that is replaced is still a mistake
     settings = _loaded(file, _Edit(file, "", intercept=intercept))
     if not intercepts(settings) or (not intercept and Path(settings.ca.cert).exists()):
         return settings, ""
@@ -150,7 +151,7 @@ def _settled(file: str | None, folder: str, *, intercept: bool) -> tuple[Setting
     return _loaded(file, _Edit(file, folder, intercept=intercept)), folder
 
 
-def _loaded(file: str | None, edit: _Edit) -> Settings:
+def _loaded(file: str | None, edit: _Edit | None = None) -> Settings:
     loaded: LoadResult = load(file, os.environ, edit)
     if loaded.settings is None:
         raise ExecError("\n".join(map(str, loaded.errors)), 2)

@@ -368,6 +368,8 @@ def _at_admin_port(options: argparse.Namespace, show: Callable[[AdminPort], None
     if options.admin is None or options.config is not None:
         settings = _load(options, names_file=names_file)[1].settings
         if settings is None:
+            if options.admin is None:
+                _refuse("a redrive that still runs with the earlier file is asked with --admin http://HOST:PORT")
             return BAD_INPUT
     try:
         if settings is not None and options.admin is None:

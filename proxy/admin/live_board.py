@@ -241,16 +241,17 @@ def _upstream(
     `provision`: the buckets, rates and credentials that the configuration gives it; `buckets` the rows of all
     buckets.
     """
-    figures, slots = row.figures(), row.slots
+    figures, slots, took = row.figures(), row.slots, row.seconds
     recent: dict[str, Any] = figures
     if marked is not None:
         before = marked.figures()
         recent = {name: count - before[name] for name, count in figures.items()}
         slots = [now - then for now, then in zip(slots, marked.slots, strict=True)]
+        took -= marked.seconds
     bucket, rate = _least(buckets, provision.buckets), _least(buckets, provision.rates)
     drained = bucket is not None and bool(bucket["drained"])
     states = states_of(row, recent, drained=drained, keys=provision.keys)
-    recent = {**recent, **{f"p{percent}": quantile(slots, percent / 100) for percent in (50, 95, 99)}}
+    recent = {**recent, **{f"p{percent}": quantile(slots, percent / 100, took) for percent in (50, 95, 99)}}
     return {
         "name": row.name,
         "state": states[0],

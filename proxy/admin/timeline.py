@@ -41,15 +41,22 @@ _MOST_COUNTED = 2**32 - 1
 NO_CALLS = (0,) * (len(BOUNDS) + 1)
 
 
-def quantile(slots: Sequence[int], share: float) -> float | None:
+def quantile(slots: Sequence[int], share: float, seconds: float) -> float | None:
     """The duration in seconds that a share of the counted durations did not exceed; None if none was counted. `slots`:
-    a histogram's counts, one for each of BOUNDS and one for longer durations; `share`: from 0 to 1. The result is an
-    estimate, as Prometheus' `histogram_quantile` makes it: durations are taken to be evenly spread within a slot, and
-    those beyond the highest bound count as that bound.
+    a histogram's counts, one for each of BOUNDS and one for longer durations; `share`: from 0 to 1; `seconds`: the sum
+    of the durations. The result is an estimate, as Prometheus' `histogram_quantile` makes it: durations are taken to be
+    evenly spread within a slot, and those beyond the highest bound count as that bound. Where all are in one slot, they
+    are taken to be evenly spread around their mean; a single duration is exact.
     """
     total = sum(slots)
     if not total:
         return None
+    full = next(slot for slot, count in enumerate(slots) if count)
+    if slots[full] == total and full < len(BOUNDS):
+        below, above = BOUNDS[full - 1] if full else 0.0, BOUNDS[full]
+        mean = min(max(seconds / total, below), above)
+        spread = 0.0 if total == 1 else min(mean - below, above - mean)
+        return round(mean + (2 * share - 1) * spread, 6)
     wanted = share * total
     for slot, count in enumerate(slots):
         if count >= wanted:
@@ -99,6 +106,7 @@ class Timeline:
         self._all = _Ring()
         self._sums = [0] * len(COUNTED)
         self._slots = list(NO_CALLS)
+        self._seconds = 0.0
         self._cooldown = 0.0
         self._levels: dict[str, array[float]] = {}
         self._shown: set[str] = set()  # labels of buckets in the sample that is being made
@@ -111,7 +119,8 @@ class Timeline:
         """Begin the sample that ends the period up to now. `at`: the time, in seconds."""
         self._times[(self._number + 1) % _PLACES] = at
         self._seen = {}
-        self._sums, self._slots, self._cooldown = [0] * len(COUNTED), list(NO_CALLS), 0.0
+        self._sums, self._slots = [0] * len(COUNTED), list(NO_CALLS)
+        self._seconds = self._cooldown = 0.0
         self._shown = set()
         self._moves = False
 
@@ -138,12 +147,13 @@ class Timeline:
                 ring.write(number, _NOTHING)
             return
         self._moves = True
-        counted, slots = _added(before, row)
+        counted, slots, seconds = _added(before, row)
         self._sums = [total + added for total, added in zip(self._sums, counted, strict=True)]
         if slots is not NO_CALLS:
             self._slots = [total + added for total, added in zip(self._slots, slots, strict=True)]
+            self._seconds += seconds
         self._cooldown = max(self._cooldown, row.cooldown)
-        packed = _packed(counted, slots, row.cooldown)
+        packed = _packed(counted, slots, seconds, row.cooldown)
         if ring is None and len(self._rings) < MOST and packed != _NOTHING:
             ring = self._rings[row.name] = _Ring()
         if ring is not None:
@@ -167,7 +177,7 @@ class Timeline:
         """
         number = self._number + 1
         if number > 1:
-            self._all.write(number, _packed(self._sums, self._slots, self._cooldown))
+            self._all.write(number, _packed(self._sums, self._slots, self._seconds, self._cooldown))
         for name, ring in list(self._rings.items()):
             if name not in self._seen:  # if its counters come back, they are compared with these
                 self._seen[name] = self._before[name]
@@ -244,25 +254,26 @@ def _has_not_moved(before: Live, row: Live) -> bool:
     )
 
 
-def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int]]:
-    """The increase of an upstream's counters, and of its histogram's slots, from the sample `before` to `row`. If
-    `before` is None, or anything in `row` is lower than before (its process was started again), all that `row` counts
-    is the increase.
+def _added(before: Live | None, row: Live) -> tuple[list[int], Sequence[int], float]:
+    """The increase of an upstream's counters, of its histogram's slots, and of the seconds of its calls, from the
+    sample `before` to `row`. If `before` is None, or anything in `row` is lower than before (its process was started
+    again), all that `row` counts is the increase.
     """
     figures = row.figures()
     now = [figures[name] for name in COUNTED]
     if before is None:
-        return now, row.slots
+        return now, row.slots, row.seconds
     known = before.figures()
     then = [known[name] for name in COUNTED]
     if any(count < earlier for count, earlier in zip((*now, *row.slots), (*then, *before.slots), strict=True)):
-        return now, row.slots
+        return now, row.slots, row.seconds
     counted = [count - earlier for count, earlier in zip(now, then, strict=True)]
-    return counted, [count - earlier for count, earlier in zip(row.slots, before.slots, strict=True)]
+    slots = [count - earlier for count, earlier in zip(row.slots, before.slots, strict=True)]
+    return counted, slots, row.seconds - before.seconds
 
 
-def _packed(counted: Sequence[int], slots: Sequence[int], cooldown: float) -> bytes:
-    times = (quantile(slots, share) for share in (0.5, 0.95, 0.99))
+def _packed(counted: Sequence[int], slots: Sequence[int], took: float, cooldown: float) -> bytes:
+    times = (quantile(slots, share, took) for share in (0.5, 0.95, 0.99))
     seconds = (math.nan if each is None else each for each in times)
     return _ROW.pack(*(min(count, _MOST_COUNTED) for count in counted), *seconds, cooldown)
 

@@ -45,12 +45,12 @@ class Live:
     """An upstream's counters since the process began, and what holds its calls now.
 
     `at_once`: calls that succeeded at the first attempt; `after_retries`: calls that succeeded at a later one. `slots`:
-    the counts of its histogram of call durations. `cooldown` is the number of seconds for which its callers are still
-    asked to wait; `held`, the number of its calls that a gate holds now. `open`: its endpoints whose circuit breakers
-    are open, each with the seconds until a call may go there. `aside`: the numbers of its credentials that are put
-    aside, each with the seconds for which it still is. `cooling`: the numbers of its credentials whose callers are
-    still asked to wait, each with the seconds. `under_way`: its attempts that count against a concurrency limit;
-    `queued`: its calls that wait for a place under that limit.
+    the counts of its histogram of call durations, and `seconds` their sum. `cooldown` is the number of seconds for
+    which its callers are still asked to wait; `held`, the number of its calls that a gate holds now. `open`: its
+    endpoints whose circuit breakers are open, each with the seconds until a call may go there. `aside`: the numbers of
+    its credentials that are put aside, each with the seconds for which it still is. `cooling`: the numbers of its
+    credentials whose callers are still asked to wait, each with the seconds. `under_way`: its attempts that count
+    against a concurrency limit; `queued`: its calls that wait for a place under that limit.
 
     `by` is the number of its held calls by cause (`weather_view.CAUSES`), `began` the cooldown in force and `weather`
     the limits and outages, both as /upstreams has them.
@@ -77,6 +77,7 @@ class Live:
     by: Mapping[str, int] = field(default_factory=dict)
     began: Mapping[str, Any] | None = None
     weather: Sequence[Mapping[str, Any]] = ()
+    seconds: float = 0.0
 
     @property
     def sent(self) -> int:
@@ -225,6 +226,7 @@ def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holdin
     cooldown, keys = holding.cooldowns.get(label, 0.0), holding.credentials.get(label, ())
     used, queued = holding.limits.get(label) or (0, 0)
     calls = at_once = after_retries = attempts = retries = arrived = 0
+    seconds = 0.0
     slots = [0] * (len(BOUNDS) + 1)
     for series in counted:
         at_once += sum(series.at_once)
@@ -234,13 +236,15 @@ def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holdin
         came = series.reasons.get("fallback", 0)
         arrived += came
         retries += sum(series.reasons.values()) - came
+        seconds += series.call_seconds.total
         slots = list(map(add, slots, series.call_seconds.slots)) if len(counted) > 1 else series.call_seconds.slots
     open_ones = tuple((each.endpoint, each.left) for each in holding.circuits.get(label, ()) if each.is_open)
     aside, waiting = tuple((each.key, each.left) for each in keys if each.left), room.held_for(label)
     cooling = tuple((each.key, each.cooling) for each in keys if each.cooling)
     by = weather_view.held(holding.weather.get(label, ()), waiting=queued, every=waiting)
     now = cooldown, waiting, open_ones, aside, used, queued
-    return Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now, retries, arrived, cooling, by)
+    row = Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now, retries, arrived, cooling, by)
+    return replace(row, seconds=seconds)
 
 
 class _Holding(NamedTuple):

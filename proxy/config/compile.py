@@ -149,6 +149,8 @@ def _admin(typed: Any, top: Map, problems: Problems) -> Admin | None:
     if not admin.listen.is_loopback and not admin.token:
         mark, value = top.values_at["admin"], top["admin"]
         if isinstance(value, Map):
+            if any(each.path == "admin.token" for each in problems.errors):
+                return admin
             mark = value.values_at["token" if value.values_at["token"].line else "listen"]
         message = f"{admin.listen} can be reached from other machines: admin.token is required there"
         problems.add(mark, "admin.token", message)

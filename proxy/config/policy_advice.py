@@ -35,6 +35,9 @@ SMALL_RATIO = 0.01
 #: would grow with the square of thousands of routes.
 MOST_EARLIER = 200
 
+#: The classes of failures that are retried.
+_REPEATED = (Class.TRANSIENT, Class.THROTTLING, Class.TIMEOUT)
+
 #: Warnings about keys of a policy: key and message.
 _Said = Iterator[tuple[KeyPath, str]]
 
@@ -325,12 +328,17 @@ class PolicyAdvice:
             yield key, f"as throttling, {message}: list it under timeout or transient"
 
     def _rules(self, policy: Policy) -> _Said:
-        """Warn of a rule that never applies, because an earlier one takes every answer or fault that it matches."""
+        """Warn of a rule that never applies, because an earlier one takes every answer or fault that it matches; and of
+        a rule without a condition, which has every success retried.
+        """
         rules = policy.classify.rules
         for number, rule in enumerate(rules):
             earlier = next((each for each in rules[: min(number, MOST_EARLIER)] if takes_all(each, rule)), None)
             if earlier is not None:
                 yield ("classify", "rules", number), f"is never reached: {earlier.because} takes all that it matches"
+            elif rule.as_ in _REPEATED and _takes_successes(rule):
+                message = "matches successes too, and has them retried: name a status, as in status: [4xx, 5xx]"
+                yield ("classify", "rules", number), message
 
     def _keys(self, policy: Policy) -> _Said:
         """Warn if `scope` tells calls apart by the request field that `credentials` sets, since that field has
@@ -372,6 +380,12 @@ def methods_of(settings: Settings, policy: Policy) -> frozenset[str] | None:
     upstream = settings.router.by_name.get(policy.upstream)
     routes = upstream.routes if upstream is not None else ()
     return next((route.match.methods for route in routes if route.policy is policy), None)
+
+
+def _takes_successes(rule: Rule) -> bool:
+    """Whether a rule has no condition at all, and so matches every answer and fault."""
+    named = (rule.statuses, rule.grpc, rule.faults, rule.event)
+    return all(each is None for each in named) and not (rule.headers or rule.json or rule.xml)
 
 
 def takes_all(earlier: Rule, later: Rule) -> bool:

@@ -455,7 +455,7 @@ _PLACELESS: dict[str, Key] = {
     "connect": Key(one_word("auto", "tunnel", "intercept", "deny"), "auto", "what happens to a CONNECT"),
     **POLICY_KEYS,
     "scope": Key(
-        Either(word=one_word("host", "upstream"), mapping=SCOPE),
+        Either(word=one_word("host", "upstream", also="{header: NAME}"), mapping=SCOPE),
         "host",
         "what its own bucket, limiter and cooldown are kept by: host, upstream, {header: NAME}",
     ),

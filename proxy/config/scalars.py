@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.config import addresses, units
 from proxy.config.schema_language import Either, Form, Key, ListOf, MapOf, Section, Word
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
 _ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
 
@@ -20,12 +21,12 @@ def like(expression: str, *types: str) -> dict[str, Any]:
     return {"type": [*types, "string"] if types else "string", "pattern": f"^({expression}|{_ENV})$"}
 
 
-def one_word(*words: str) -> Word:
+def one_word(*words: str, also: str = "") -> Word:
     """Make the form of a scalar that is one of several words. If `off` is among them, false is valid too: some editors
-    read a bare off as false.
+    read a bare off as false. `also`: what else the key takes, for the error message.
     """
-    also: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
-    return Word(units.one_of(*words), {"anyOf": [{"enum": list(words)}, *also, like(_ENV)]})
+    off: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
+    return Word(units.one_of(*words, also=also), {"anyOf": [{"enum": list(words)}, *off, like(_ENV)]})
 
 
 def off_or_mapping(key: str, such_as: str) -> Word:
@@ -54,9 +55,9 @@ def number_of(reader: Callable[[Any], float]) -> Word:
 
 
 _LONG = r"[0-9]+(\.[0-9]+)?(ms|s|m|h)|0"
+_OFF = "[oO][fF][fF]|[fF][aA][lL][sS][eE]"
 _LONG_OR_OFF = {"anyOf": [like(f"{_LONG}|off"), {"const": False}, {"const": 0}]}
 ANY = {"type": ["string", "number", "boolean"]}
-TEXT = {"type": "string"}
 
 duration = Word(units.duration, {"anyOf": [like(_LONG), {"const": 0}]})
 delay_or_percentile = Word(
@@ -84,22 +85,26 @@ glob = Word(units.text, ANY)
 admin_name = Word(addresses.admin_name, ANY)
 admin_token = Word(addresses.admin_token, ANY)
 header_value = Word(addresses.header_value, ANY)
-header_name = Word(addresses.header_name, ANY)
-key_header = Word(addresses.key_header, ANY)
-token = Word(addresses.token, ANY)
-address = Word(addresses.address, TEXT)
-address_or_off = Word(addresses.address_or_off, {"anyOf": [TEXT, {"const": False}]})
+header_name = Word(addresses.header_name, like(addresses.TOKEN.pattern, "number", "boolean"))
+key_header = Word(addresses.key_header, like(addresses.TOKEN.pattern, "number", "boolean"))
+token = Word(addresses.token, like(addresses.TOKEN.pattern, "number", "boolean"))
+_ADDRESS = r"unix:.+|.+:[0-9]+"
+address = Word(addresses.address, like(_ADDRESS))
+address_or_off = Word(addresses.address_or_off, {"anyOf": [like(f"{_ADDRESS}|{_OFF}"), {"const": False}]})
 redis_url = Word(addresses.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
 parent_proxy = Word(addresses.parent_proxy, {"anyOf": [like("none|off|false|http://.+"), {"const": False}]})
-network = Word(addresses.network, TEXT)
-failure = Word(units.failure, {"type": ["integer", "string"]})
-status = Word(units.status, {"type": ["integer", "string"]})
-grpc_status = Word(units.grpc_status, TEXT)
-fault = Word(units.fault, TEXT)
-endpoint = Word(addresses.endpoint, ANY)
-host_pattern = Word(addresses.host_pattern, ANY)
+network = Word(addresses.network, like(r"[0-9a-fA-F:.\[\]]+(/[0-9.]+)?"))
+_STATUS = r"[1-5]([0-9][0-9]|[xX][xX]|[0-9][0-9]\s?-\s?[1-5][0-9][0-9])"
+_STATUS_NUMBER = {"type": "integer", "minimum": 100, "maximum": 599}
+_GRPC_STATUSES, _FAULTS = "|".join(GRPC_STATUS_NUMBERS), "|".join(FaultKind)
+failure = Word(units.failure, {"anyOf": [_STATUS_NUMBER, like(f"{_STATUS}|{_GRPC_STATUSES}|{_FAULTS}")]})
+status = Word(units.status, {"anyOf": [_STATUS_NUMBER, like(_STATUS)]})
+grpc_status = Word(units.grpc_status, like(f"OK|{_GRPC_STATUSES}"))
+fault = Word(units.fault, like(_FAULTS))
+endpoint = Word(addresses.endpoint, like(r"[hH][tT][tT][pP][sS]?://[^?# \\]+|unix:.+"))
+host_pattern = Word(addresses.host_pattern, like("[^/]+", "number", "boolean"))
 service = Word(addresses.service_pattern, ANY)
-prefix = Word(addresses.prefix_or_off, ANY)
+prefix = Word(addresses.prefix_or_off, {"anyOf": [like(rf"/[^?#% \\]*|{_OFF}"), {"const": False}]})
 concurrency_word = Word(units.concurrency_word, {"anyOf": [{"enum": ["auto", "off"]}, {"const": False}, like(_ENV)]})
 most_attempts = Word(
     units.most_attempts,
@@ -108,7 +113,7 @@ most_attempts = Word(
 jitter = one_word("none", "full", "equal", "proportional", "decorrelated")
 trimmed_glob = Word(addresses.trimmed_glob, ANY)
 header_globs = MapOf(trimmed_glob, key=addresses.header_name)
-route_path = Word(addresses.route_path, TEXT)
+route_path = Word(addresses.route_path, like(r"/.*|\*\*.*|\*"))
 
 
 #: The error for an empty list of values of which a call or an answer must have one.

@@ -92,7 +92,10 @@ APPS = section(
     "apps",
     "The apps that this sidecar serves, by name.",
     by=Key(
-        ListOf(Either(word=one_word("listener", "unix_user", "proxy_user"), mapping=APP_FIELD), "must not be empty"),
+        ListOf(
+            Either(word=one_word("listener", "unix_user", "proxy_user", also="{header: NAME}"), mapping=APP_FIELD),
+            "must not be empty",
+        ),
         ["listener", "unix_user", "proxy_user"],
         "what names the app of a call; the first that says something does",
     ),

@@ -293,6 +293,11 @@ class Section:
         key = next((key for form, key in self.short if re.fullmatch(form, value)), None)
         return f" (did you mean {{{key}: {value}}}?)" if key else ""
 
+    def _some_keys(self) -> str:
+        """A few of the keys, for the error message about a value that is no mapping."""
+        names = self._in_use()
+        return f"its keys are {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
+
     def _in_use(self) -> list[str]:
         """The keys that a user should write."""
         return [name for name, key in self.keys.items() if not key.deprecated]
@@ -312,7 +317,8 @@ class Section:
 
     def read(self, tree: Any, at: Mark, path: Path, report: Report) -> Any:
         if not isinstance(tree, Map):
-            report(at, path, _told(f"must be a mapping, not {written(tree)}{self._meant_by(tree)}", tree))
+            hint = self._meant_by(tree) or f"; {self._some_keys()}"
+            report(at, path, _told(f"must be a mapping, not {written(tree)}{hint}", tree))
             return BAD
         found: dict[str, Any] = {}
         lookup = self.others or ("redrive schema lists all keys" if len(self.keys) > 12 else "")  # fewer are listed

@@ -333,16 +333,19 @@ def flag(value: Any) -> bool:
     return found in _TRUE
 
 
-def one_of(*words: str) -> Callable[[Any], str]:
-    """Make a reader of one of several words; if `off` is one of them, false is read as off."""
+def one_of(*words: str, also: str = "") -> Callable[[Any], str]:
+    """Make a reader of one of several words; if `off` is one of them, false is read as off. `also`: what else the key
+    takes, for the error message; "" for nothing.
+    """
+    others = f", or {also}" if also else ""
 
     def read(value: Any) -> str:
-        found = scalar(value, "one of " + ", ".join(words))
+        found = scalar(value, "one of " + ", ".join(words) + others)
         if "off" in words and is_off(found):
             return "off"
         if found not in words:
             wanted = f"one of {', '.join(words)}" if len(words) > 1 else words[0]
-            raise ValueError(f"{written(value)} must be {wanted}{did_you_mean(found, words)}")
+            raise ValueError(f"{written(value)} must be {wanted}{others}{did_you_mean(found, words)}")
         return str(found)
 
     return read

@@ -295,7 +295,7 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         while (event := loader.get_event()) is not None:
             if (taken := take.get(type(event))) is not None:
                 taken(event)
-    except _TooMuchError as error:
+    except _RefusedError as error:
         problems.add(error.mark, "", str(error))
         return None
     except yaml.YAMLError as error:
@@ -313,7 +313,9 @@ def parse(text: str, file: str, problems: Problems) -> Any:
     return builder.root
 
 
-class _TooMuchError(Exception):
+class _RefusedError(Exception):
+    """Raised if a document is valid YAML, but no configuration could be made of it; the text is the error message."""
+
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)
         self.mark = mark
@@ -353,9 +355,9 @@ class _Builder:
 
     def document(self, event: Any) -> None:
         if self._document is not None:
-            raise _composing(
-                "expected a single document in the stream", self._document, "but found another document", event
-            )
+            began = self._document.line + 1
+            message = f"this is a second YAML document (the first began on line {began}): a file has one"
+            raise _RefusedError(self._mark(event.start_mark), message)
         self._document = event.start_mark
 
     def scalar(self, event: Any) -> None:
@@ -379,7 +381,7 @@ class _Builder:
             return
         self._count_in(1 + inside, mark)
         if isinstance(value, _Open):
-            raise _TooMuchError(mark, "an alias is inside the value that it names")
+            raise _RefusedError(mark, "an alias is inside the value that it names")
         self._value(None if isinstance(value, Text) and value.plain and value in _NULLS else value, mark)
 
     def begin(self, kind: type[Map] | type[Seq], event: Any) -> None:
@@ -416,7 +418,7 @@ class _Builder:
         too deeply or contains too many values.
         """
         if len(self._open) > DEEPEST:
-            raise _TooMuchError(mark, f"nested more than {DEEPEST} levels deep")
+            raise _RefusedError(mark, f"nested more than {DEEPEST} levels deep")
         self._count_in(1, mark)
         if event.tag not in _TAGS:
             self.flaws.append((mark, self._path(), f"the tag {event.tag} has no meaning here"))
@@ -424,12 +426,13 @@ class _Builder:
     def _count_in(self, more: int, mark: Mark) -> None:
         self._count += more
         if self._count > MOST_VALUES:
-            raise _TooMuchError(mark, f"the aliases expand to more than {MOST_VALUES:,} values")
+            raise _RefusedError(mark, f"the aliases expand to more than {MOST_VALUES:,} values")
 
     def _anchor(self, event: Any, value: Any) -> None:
         if event.anchor in self._anchored:
             first = self._anchored[event.anchor][0]
-            raise _composing("found duplicate anchor; first occurrence", first, "second occurrence", event)
+            message = f"the anchor &{event.anchor} is already on line {first.line + 1}: give this one another name"
+            raise _RefusedError(self._mark(event.start_mark), message)
         self._anchored[event.anchor] = event.start_mark, value, 0
 
     def _key(self, key: str | None, plain: bool, mark: Mark) -> None:

@@ -86,10 +86,9 @@ def _choose(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chose
     match = _ABSOLUTE.fullmatch(ask.url)
     if match is None:
         return _by_host_or_prefix(settings, ask, fields)
-    authority = match[2].rpartition("@")[2].lower().removesuffix(":")
-    default_port = 443 if match[1].lower() == "https" else 80
-    place = split_authority(authority, default_port)
-    if place is None or not read_authority(authority.encode(errors="surrogateescape")):
+    authority, default_port = _authority(match)
+    place = place_of(ask.url)
+    if place is None:
         return RefusedCall(Outcome.BAD_REQUEST, 400, "the url's host or port is not valid")
     path = match[3] if match[3].startswith("/") else f"/{match[3]}"
     if ask.method == "OPTIONS" and not match[3]:
@@ -98,6 +97,22 @@ def _choose(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chose
     if upstream is None and settings.unmatched_on(loopback=settings.listen[0].is_loopback) == "deny":
         return RefusedCall(Outcome.DENIED, 403, "no upstream names this host, and unmatched is deny")
     return _chosen(upstream or settings.router.unmatched(authority), ask.method, authority, path, fields, place)
+
+
+def place_of(url: str) -> tuple[str, int] | None:
+    """The host and port of an absolute url, as the router compares them; None if they are not valid."""
+    match = _ABSOLUTE.fullmatch(url)
+    if match is None:
+        return None
+    authority, default_port = _authority(match)
+    if not read_authority(authority.encode(errors="surrogateescape")):
+        return None
+    return split_authority(authority, default_port)
+
+
+def _authority(url: re.Match[str]) -> tuple[str, int]:
+    """The authority of an absolute url that _ABSOLUTE matched, without a user, and the default port of its scheme."""
+    return url[2].rpartition("@")[2].lower().removesuffix(":"), 443 if url[1].lower() == "https" else 80
 
 
 def _by_host_or_prefix(settings: Settings, ask: AppRequest, fields: MappingFields) -> Chosen | RefusedCall:

@@ -22,6 +22,8 @@ _ALWAYS = {
 }
 #: Outcomes of calls whose attempts were made, and failed in a way that may be repeated.
 _FAILED_ALL_ALONG = (Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY, Outcome.DISABLED)
+#: The detail of a fault at a port on which nothing listens (`proxy.transport.faults`).
+_REFUSED = "the connection was refused"
 #: Remedies for faults of connecting that more attempts do not mend: a part of the fault's detail
 #: (`proxy.transport.faults`), and the remedy. The first that fits counts.
 _OF_FAULTS = (
@@ -55,7 +57,7 @@ def remedy_of(
     if outcome is Outcome.NOT_RETRYABLE:
         return _not_retryable(why, policy, method, status)
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
-        return _exhausted(policy.strategy.max_attempts)
+        return _exhausted(policy.strategy.max_attempts, is_refused=_REFUSED in detail)
     if outcome is Outcome.BUCKET_EMPTY:
         return (
             "too many attempts fail for retries to be affordable: mend that first; then give the bucket more capacity, "
@@ -98,11 +100,12 @@ def _of_fault(detail: str) -> str:
     return next((remedy for part, remedy in _OF_FAULTS if part in detail), "")
 
 
-def _exhausted(most: int) -> str:
-    """Return the remedy for a call whose `most` attempts all failed."""
+def _exhausted(most: int, *, is_refused: bool) -> str:
+    """Return the remedy for a call whose `most` attempts all failed. `is_refused`: the last one found a closed port."""
+    start = "nothing listens there: start the upstream, or correct url; " if is_refused else ""
     if most == 1:
-        return "choose a strategy that retries, such as strategy: standard"
-    return f"if the upstream only needs longer, raise strategy.max_attempts (now {most}) or backoff.max"
+        return f"{start}choose a strategy that retries, such as strategy: standard"
+    return f"{start}if the upstream only needs longer, raise strategy.max_attempts (now {most}) or backoff.max"
 
 
 def _not_retryable(why: str, policy: Policy, method: str, status: int | None) -> str:

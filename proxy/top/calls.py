@@ -133,7 +133,9 @@ def story(call: Mapping[str, Any]) -> Iterator[str]:
     yield f"{what}{f', by {who}' if who else ''}, at {call['time']}"
     yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {duration(call['duration'])}"
     for attempt in call["history"]:
-        yield f"  {attempt['attempt']}. {_attempt(attempt)}"
+        # A call that succeeded at once has its endpoint, but its attempt does not repeat it.
+        at = attempt if len(call["history"]) > 1 else {"endpoint": call.get("endpoint"), **attempt}
+        yield f"  {attempt['attempt']}. {_attempt(at)}"
     if call.get("detail") and not any(attempt.get("detail") == call["detail"] for attempt in call["history"]):
         yield f"detail: {call['detail']}"
     if call.get("remedy"):

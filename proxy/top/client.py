@@ -159,7 +159,8 @@ class AdminClient:
                 if answer.status == 404 and missing and (await answer.text()).startswith("This call"):
                     raise AdminError(missing)
                 if answer.status == 400:
-                    raise AdminError((await answer.text()).strip().rstrip("."), usage=True)
+                    said = (await answer.text()).strip().rstrip(".")
+                    raise AdminError(said[:1].lower() + said[1:], usage=True)
                 await self._check(answer)
                 return dict(json.loads(await answer.read()))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

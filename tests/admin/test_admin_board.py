@@ -167,7 +167,8 @@ async def test_the_last_minute_is_what_came_since_its_mark() -> None:
         await board.sample()
         slots = list(slots)
         slots[3] += 10
-        source.rows[0] = Live("a", 10 * (second + 1), 10 * (second + 1), 0, 10 * (second + 1), slots)
+        counts = 10 * (second + 1), 10 * (second + 1), 0, 10 * (second + 1)
+        source.rows[0] = Live("a", *counts, slots, seconds=0.07 * (second + 1))
         source.now += 5
     await board.look()
     message, _ = changes_since(board, 0)
@@ -377,8 +378,25 @@ def test_every_state_has_a_look_and_is_explained() -> None:
 
 
 def test_quantiles() -> None:
-    assert quantile(NONE, 0.5) is None
+    assert quantile(NONE, 0.5, 0.0) is None
     beyond = [*NONE[:-1], 4]
-    assert quantile(beyond, 0.5) == BOUNDS[-1]
+    assert quantile(beyond, 0.5, 4000.0) == BOUNDS[-1]
     first = [4, *NONE[1:]]
-    assert quantile(first, 0.5) == pytest.approx(BOUNDS[0] / 2)
+    assert quantile(first, 0.5, 2 * BOUNDS[0]) == pytest.approx(BOUNDS[0] / 2)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
+def test_a_single_duration_is_shown_as_it_was(share: float) -> None:
+    slot = next(slot for slot, bound in enumerate(BOUNDS) if bound >= 1.08)
+    alone = [*NONE]
+    alone[slot] = 1
+    assert quantile(alone, share, 1.08) == 1.08
+
+
+@pytest.mark.parametrize(("seconds", "half", "most"), [(10.5, 1.05, 1.099), (17.5, 1.75, 2.485), (0.0, 1.0, 1.0)])
+def test_durations_in_one_slot_lie_around_their_mean(seconds: float, half: float, most: float) -> None:
+    slot = next(slot for slot, bound in enumerate(BOUNDS) if bound > 1.0)
+    ten = [*NONE]
+    ten[slot] = 10
+    assert quantile(ten, 0.5, seconds) == pytest.approx(half)
+    assert quantile(ten, 0.99, seconds) == pytest.approx(most)

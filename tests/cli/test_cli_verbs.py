@@ -98,6 +98,18 @@ def test_a_package_that_is_missing_is_named(
         main(["top", "-c", str(file)])
 
 
+@pytest.mark.parametrize("verb", ["top", "why", "requests"])
+def test_a_file_that_has_errors_by_now_does_not_hide_the_redrive_that_runs(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "redrive.yaml"
+    broken.write_text("workers: many\n")
+    assert main([verb, "-c", str(broken)]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"{broken}:1:10: workers: ")
+    assert hint == "redrive: a redrive that still runs with the earlier file is asked with --admin http://HOST:PORT"
+
+
 def test_every_package_that_redrive_depends_on_is_named_by_the_module_that_it_has() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert sorted(NEEDED.values()) == sorted(re.split(r"[^\w.-]", each)[0] for each in project["dependencies"])

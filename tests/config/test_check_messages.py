@@ -41,6 +41,30 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
             "2:9: upstreams.shop: must be a mapping, not 'https://x.example' (did you mean {url: https://x.example}?)",
         ),
         (
+            "upstreams:\n  shop: hello\n",
+            "2:9: upstreams.shop: must be a mapping, not 'hello'; its keys are url, hosts, prefix and others",
+        ),
+        (
+            "apps: {others: true}\n",
+            "1:16: apps.others: must be a mapping, not 'true'; its keys are weight, priority",
+        ),
+        (
+            f"{UPSTREAM}    scope: app\n",
+            "4:12: upstreams.a.scope: 'app' must be one of host, upstream, or {header: NAME}",
+        ),
+        (
+            "drain: 5s\n---\ndrain: 6s\n",
+            "2:1: this is a second YAML document (the first began on line 1): a file has one",
+        ),
+        (
+            "x-a: &base 1\nx-b: &base 2\n",
+            "2:6: the anchor &base is already on line 1: give this one another name",
+        ),
+        (
+            "admin: {listen: 0.0.0.0:9901, token: '${NO_SUCH_NAME}'}\n",  # one mistake is one line
+            "1:38: admin.token: the environment has no NO_SUCH_NAME, and there is no default",
+        ),
+        (
             "upstreams:\n  - name: shop\n    url: https://x.example\n",
             "2:3: upstreams: must be a mapping, not a list (did you mean `shop:` in place of `- name: shop`?)",
         ),

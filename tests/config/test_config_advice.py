@@ -220,6 +220,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "14:11: upstreams.a.classify.rules[8]: warning: is never reached: rule 8 takes all that it matches",
         ],
     ),
+    "a rule without a condition": (
+        A + "    classify:\n      rules: [{status: 200, as: success}, {as: throttling}]\n",
+        [
+            "5:43: upstreams.a.classify.rules[1]: warning: matches successes too, and has them retried: name a status, "
+            "as in status: [4xx, 5xx]"
+        ],
+    ),
+    "a rule for all the rest": (A + "    classify: {rules: [{as: fatal}]}\n", []),
     "an upstream that nothing leads to": (
         "upstreams:\n"
         "  a: {url: http://a.test, hosts: [], prefix: off}\n"

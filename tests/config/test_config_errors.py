@@ -574,7 +574,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "a key that is no text": ("? [a]\n: b\n", ["redrive.yaml:1:3: a key must be plain text"]),
     "a tab": ("upstreams:\n\ta: 1\n", ["redrive.yaml:2:1: this is not valid YAML: a tab where YAML needs spaces"]),
     "bad syntax": ("a: [1\nb: 2\n", ["redrive.yaml:2:2: this is not valid YAML: a comma or the closing ] is missing"]),
-    "two documents": ("drain: 5s\n---\ndrain: 6s\n", ["redrive.yaml:2:1: this is not valid YAML: "]),
+    "two documents": ("drain: 5s\n---\ndrain: 6s\n", ["redrive.yaml:2:1: this is a second YAML document"]),
     "a bare reference within braces": (
         "admin: {token: ${X}}\n",
         ["redrive.yaml:1:17: this is not valid YAML: a comma or the closing } is missing"],

@@ -47,6 +47,13 @@ async def test_its_requests_are_retried_by_proxy_and_by_base_url(tmp_path: Path)
     assert err.splitlines() == ["redrive: configuration: redrive.yaml", "redrive: 2 calls; 3 retries, which rescued 2"]
 
 
+async def test_a_wrong_value_that_it_would_not_use_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "redrive.yaml").write_text("workers: many\n")
+    status, out, err = await run("--quiet", "--", "echo", "ran", folder=tmp_path)
+    assert (status, out) == (2, "")
+    assert "redrive.yaml:1:10: workers: 'many' must be a whole number from 1 to 127, or auto" in err
+
+
 async def test_its_https_requests_are_read_with_a_ca_that_was_made_for_it(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     async with Upstream(answer(503), answer(200, b"secret")) as upstream:

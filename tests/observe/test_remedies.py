@@ -48,6 +48,12 @@ def test_an_unsafe_call_is_told_of_the_key_and_of_the_setting() -> None:
     assert remedy_of(Outcome.NOT_RETRYABLE, f"{UNSAFE}; attempt 1 may …", own, "POST") == said
 
 
+def test_a_closed_port_is_told_of_before_more_attempts() -> None:
+    said = "nothing listens there: start the upstream, or correct url; if the upstream only needs longer, raise"
+    detail = dialling(ConnectionRefusedError()).detail
+    assert remedy_of(Outcome.ATTEMPTS_EXHAUSTED, "", POLICY, "GET", detail).startswith(said)
+
+
 def test_a_method_in_small_letters_is_told_of_the_one_that_is_repeated() -> None:
     said = remedy_of(Outcome.NOT_RETRYABLE, UNSAFE.replace("POST", "get"), POLICY, "get")
     assert said == "let the app send GET: methods are case-sensitive, and get is another one"

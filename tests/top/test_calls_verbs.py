@@ -53,7 +53,7 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
             assert (status, json.loads(out)["agent"]) == (0, "shop/1.2")
             status, _, err = await redrive("requests", *at, "--outcome", "failed")
             assert status == 2
-            assert err.startswith("redrive: There is no outcome failed: use one of success, ")
+            assert err.startswith("redrive: there is no outcome failed: use one of success, ")
 
             status, out, err = await redrive("why", *at, "2")
             assert (status, err) == (0, "")
@@ -72,6 +72,8 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
             assert out.startswith("GET /api/again to api")  # without a number: the last call that was retried or failed
             status, out, _ = await redrive("why", *at, "3")
             assert ": retried after 0 ms" in out and "this answer went to the app" in out
+            status, out, _ = await redrive("why", *at, "1")
+            assert "  1. 200 from 127.0.0.1:" in out  # at once: the endpoint is the call's, not the attempt's
             status, out, err = await redrive("why", *at, "99")
             assert (status, out, err) == (1, "", "redrive: call 99 is not kept, or is no longer\n")
 

@@ -51,7 +51,7 @@ def applies(settings: Settings, chosen: Chosen, ask: AppRequest) -> list[tuple[s
     else:
         how = f"by prefix {upstream.prefix}" if by_prefix else "by its gRPC service"
     one = play(settings, chosen, fate_of_status("200"), LEAST, 0.0)
-    no_route = "none of its routes match" if upstream and upstream.routes else "it has none"
+    no_route = "none of its routes match" if upstream and upstream.routes else "none: the upstream has no routes"
     bounds = [each for each in (policy.timeouts.total, one.call.so_far.hints.timeout) if each is not None]
     deadline = min(bounds, default=None)
     codes, hints = policy.classify.service_codes, one.call.so_far.hints

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from proxy.config.addresses import TOKEN
 from proxy.config.problems import did_you_mean
 from proxy.config.settings import Settings
-from proxy.lab.routing import AppRequest
+from proxy.lab.routing import AppRequest, place_of
 from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
@@ -70,6 +70,8 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
             raise ValueError(f"the url has white space, which is written %20: {masking.url(url)!r}")
         near = f" (did you mean http://{masking.url(url)}?)" if method != "CONNECT" and _HOST.match(url) else ""
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}{near}")
+    if method != "CONNECT" and url[0] != "/" and "#" not in url and place_of(url) is None:
+        raise ValueError(f"the url's host or port is not valid: {masking.url(url)!r}; a port is from 1 to 65535")
     both = tuple(map(_read_field, fields))
     sent = _sent_body(body)
     if body and sent is None and status is None:
