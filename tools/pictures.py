@@ -29,6 +29,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from palette_png import with_palette  # noqa: E402
 from support.process import Redrive  # noqa: E402
 
 GUIDES = ROOT / "docs" / "guides"
@@ -184,7 +185,8 @@ class Photographer:
         if view.click:
             await page.wait_for_timeout(2500)
         await page.mouse.move(width - 1, 1)
-        await page.screenshot(path=str(self._folder / f"{view.name}{suffix}.png"))
+        picture = with_palette(await page.screenshot())
+        (self._folder / f"{view.name}{suffix}.png").write_bytes(picture)
         await context.close()
 
     async def newest(self, **wanted: object) -> str:
