@@ -176,7 +176,7 @@ class Journey:
         made.trailers = upload.replay.trailers
         if not made.append(body):
             made.close()
-            raise StaysError("there is no room in `buffers` for its body with members set")
+            raise StaysError("its body, with the members that `json` sets, does not fit into `buffers`")
         return made
 
     # -- what is different ----------------------------------------------------------------------------------------

@@ -318,8 +318,8 @@ class Admission:
         return False
 
     def forgo_ahead(self, now: float) -> None:
-        """Stop waiting until the attempt fits into the limits that the upstream's answers reported, since those limits
-        alone never refuse a call.
+        """End the wait for room within the limits that the upstream's answers reported: the attempt goes on at once,
+        since those limits alone never refuse a call.
         """
         self.caller.ahead = False
         self.scope.governor.forgo_ahead(self, now)

@@ -64,7 +64,7 @@ def bucket(value: Any) -> BucketSpec | None:
     if value is None:
         return None
     if isinstance(value, RateSpec):
-        raise ValueError("bucket must be one that retries are paid from, and a RateSpec is for all attempts")
+        raise ValueError("bucket can't be a RateSpec: it limits all attempts, and retries are not paid from it")
     if not isinstance(value, QuotaSpec | ThrottleSpec | BudgetSpec):
         kinds = "a QuotaSpec, a ThrottleSpec, a BudgetSpec"
         raise ValueError(f"bucket must be {kinds}, None for none or 'own' for the kind's own, not {value!r}")

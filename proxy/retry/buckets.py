@@ -190,7 +190,7 @@ def make_bucket(spec: BucketSpec, *, instead_of: Bucket | None = None, now: floa
         return ThrottleBucket(spec, instead_of=instead_of, now=now)
     if isinstance(spec, BudgetSpec):
         return BudgetBucket(spec, instead_of=instead_of)
-    raise TypeError("a bucket of kind rate is a gate for attempts: RateBucket")
+    raise TypeError("retries are not paid from a bucket of kind rate: make a RateBucket")
 
 
 class QuotaBucket(Bucket):

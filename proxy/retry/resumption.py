@@ -36,7 +36,7 @@ class Resumption:
 
     def may_follow(self, progress: int, most: int) -> bool:
         """Whether another resumption may follow the latest one, which brought the app `progress` bytes before the
-        answer broke again. `most`: the bound on `without` (`resume.max`).
+        answer broke again. `most`: the most resumptions without that progress (`resume.max`).
         """
         if progress < PROGRESS:
             self.without += 1

@@ -81,7 +81,7 @@ def test_a_good_one(tmp_path: Path) -> None:
         ('url: "http://u.test/", ', "", "tests[0].calls[0].request.url: is missing"),
         ("body_size: 1KiB", "body_size: 1KB", "sizes take B, KiB, MiB or GiB (did you mean 1KiB?)"),
         ("headers: {accept: a}", 'headers: {"a b": a}', "'a b' is not a header name"),
-        ("headers: {accept: a}", 'headers: {a: "b\\nc"}', "a field value is one line"),
+        ("headers: {accept: a}", 'headers: {a: "b\\nc"}', "must be one line: a header field's value"),
         ("  - name: one\n", "  - nam: one\n", "unknown key (did you mean name?)"),
         ("tests:\n", "test:\n", "4:1: test: unknown key (did you mean tests?)"),
         ("at: 0s", "at: 0s\n        at: 1s", "duplicate key; it is already set on line"),

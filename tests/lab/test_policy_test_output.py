@@ -56,6 +56,21 @@ def test_one_that_does_not_shows_what_happened_beside_what_was_expected(
     assert "1 of 2 tests pass" in lines[-1]
 
 
+def test_a_success_at_once_shows_what_came_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "once.test.yaml"
+    file.write_text("""\
+config: {upstreams: {u: {url: http://u.test}}}
+tests:
+  - name: once
+    calls:
+      - request: {method: GET, url: "http://u.test/"}
+        attempts: [{status: 201, after: 30ms}]
+        expect: {outcome: deadline}
+""")
+    assert run_files([str(file)], environ={}) == 1
+    assert "201 after 30ms → delivered" in capsys.readouterr().out
+
+
 def test_the_array(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(TEXT.replace("attempts: 2, delays", "attempts: 3, delays"))
     assert run_files([str(file), str(file)], True, {}) == 1

@@ -342,6 +342,10 @@ def test_the_configuration_decides(tmp_path: Path) -> None:
         ("outages:\n  - {lasts: 1m}\n", "scenario.yaml:2:5: outages[0].at: is missing"),
         ("qq: 3\n", "scenario.yaml:1:1: qq: unknown key; docs/reference/commands/simulate.md lists all keys"),
         ("sidecar: 3\n", "scenario.yaml:1:1: sidecar: unknown key (did you mean sidecars?)"),
+        (
+            "outages:\n  - {at: 1s, lasts: 1s, failing: 60%}\n",
+            "scenario.yaml:2:25: outages[0].failing: unknown key (did you mean share?)",
+        ),
         ("outages: [{at: 1s, lasts: 1s, kinds: [200]}]\n", "scenario.yaml:1:39: outages[0].kinds[0]: "),
         ("compare: {x: {strategie: none}}\n", "scenario.yaml:1:15: compare.x.strategie: unknown key"),
         ("compare: {x: none}\n", "scenario.yaml:1:14: compare.x: must be a policy"),

@@ -75,7 +75,7 @@ Hedging = HedgingRetryStrategy
             "bucket must be a QuotaSpec, a ThrottleSpec, a BudgetSpec, None for none or 'own'",
         ),
         (Standard, {"bucket": 500}, "bucket must be a QuotaSpec"),
-        (Standard, {"bucket": RateSpec(1, 1)}, "a RateSpec is for all attempts"),
+        (Standard, {"bucket": RateSpec(1, 1)}, "limits all attempts"),
         (Standard, {"bucket": BudgetSpec(window=0)}, r"BudgetSpec\.window must be longer than 0"),
         (Standard, {"bucket": QuotaSpec(capacity=-1)}, r"QuotaSpec\.capacity must be a number, zero or more"),
         (Standard, {"bucket": QuotaSpec(initial=math.nan)}, r"QuotaSpec\.initial must be a number"),

@@ -129,6 +129,9 @@ def _attempt_rows(table: Table, index: int, expect: dict[str, Any], played: Play
     for record in played.history:
         if record.attempt == index + 1:
             table.add_row("", "came back", "", _came_back(record), "")
+    at_once = not played.history and played.attempts == 1 and played.status is not None  # such a call has no records
+    if index == 0 and at_once:
+        table.add_row("", "came back", "", f"{played.status} after {duration(played.elapsed or 0.0)} → delivered", "")
     tokens = _expected_at(expect, "tokens_after_each", index)
     if not played.hedged and (tokens is not _UNSAID or _got(played.tokens_after_each, index) is not None):
         _add(table, "", "tokens after", tokens, _got(played.tokens_after_each, index), "tokens")

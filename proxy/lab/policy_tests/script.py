@@ -100,7 +100,7 @@ def _text(value: Any) -> str:
 def _field_value(value: Any) -> str:
     text = _text(value)
     if any(each in text for each in "\n\r\0"):
-        raise ValueError("a field value is one line")
+        raise ValueError("must be one line: a header field's value has no line breaks")
     return text
 
 

@@ -120,6 +120,7 @@ OUTAGE = Section(
         "route": Key(whole(1), doc="the number of the only route that it concerns"),
     },
     others=_OTHERS,
+    belongs={"failing": "share"} | dict.fromkeys(("duration", "for", "until"), "lasts"),
 )
 
 ROUTE = Section(
