@@ -41,8 +41,11 @@ from proxy.wire.http2.peer_limits import PeerLimits
 
 #: Seconds for which `close` waits until all connections are reported lost.
 LAST_SECONDS = 1.0
-#: Seconds between two checks of idle connections.
-LOOK_OVER = 0.5
+#: Seconds between two checks of idle connections; and where all of them are of HTTP/2, which are kept for much longer,
+#: the most seconds: no check comes before the first of them may be closed, but a reload may shorten that time.
+LOOK_OVER, LOOK_OVER_HTTP2 = 0.5, 5.0
+#: Earlier than any time: a check is cancelled whenever it comes.
+_NO_TIME = float("-inf")
 #: Contract, section 6: a non-idempotent call reuses only a connection that has been idle for fewer seconds than this.
 FRESH_ENOUGH = 1.0
 #: The most destinations that are kept of those that requests themselves named; and the most origins.
@@ -413,6 +416,7 @@ class Pool(Keeper):
             return
         origin.idle.append(connection)
         if self._timer is None or (len(origin.idle) == 1 and origin not in self._resting):
+            self._stop_looking_over(LOOK_OVER)
             self.emptied(connection)
 
     def emptied(self, connection: Pooled) -> None:
@@ -437,7 +441,7 @@ class Pool(Keeper):
 
     def _look_over(self) -> None:
         """Close the connections that have been idle too long, and those beyond `max_idle`, the longest idle first."""
-        now = monotonic()
+        now = since = monotonic()  # `since`: when the first of the HTTP/2 connections became idle
         kept: list[Resting] = []
         for origin in list(self._resting):
             for connection in list(origin.idle):
@@ -447,6 +451,7 @@ class Pool(Keeper):
                     kept.append(connection)
             unused = [shared for shared in origin.shared if shared.is_resting]
             for shared in unused:
+                since = min(since, shared.since)
                 if now - shared.since >= self.http2_idle:
                     shared.drain()
             if not origin.idle and not unused:
@@ -455,7 +460,17 @@ class Pool(Keeper):
             kept.sort(key=attrgetter("since"))
             for connection in kept[: len(kept) - self.max_idle]:
                 connection.abort()
-        self._timer = self._loop.call_later(LOOK_OVER, self._look_over) if self._resting else None
+        wait = LOOK_OVER
+        if not any(origin.idle for origin in self._resting):
+            wait = min(max(since + self.http2_idle - now, LOOK_OVER), LOOK_OVER_HTTP2)
+        self._timer = self._loop.call_later(wait, self._look_over) if self._resting else None
+
+    def _stop_looking_over(self, within: float = _NO_TIME) -> None:
+        """Cancel the next check of idle connections, unless it comes within so many seconds."""
+        timer = self._timer
+        if timer is not None and timer.when() > self._loop.time() + within:
+            timer.cancel()
+            self._timer = None
 
     def close_idle(self) -> None:
         """Close all idle HTTP/1 connections."""
@@ -465,9 +480,7 @@ class Pool(Keeper):
 
     async def close(self) -> None:
         """Close every connection, and cancel look-ups."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_looking_over()
         for connection in list(self.connections):
             connection.abort()
         with contextlib.suppress(TimeoutError):  # a connection that is never reported lost does not delay the end

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,8 @@ from proxy.forward.attempt import HOLDING, PEEKING, State
 from proxy.retry.dialect import Classify, Rule
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policy import Backoff, Concurrency, IdempotencyKey, Strategy, Timeouts
+from proxy.transport.dial import Way
+from proxy.transport.origins import Origin
 
 BLOB = bytes(range(256)) * 20_000  # 5 MB
 HEDGED = Strategy("hedging", "hedging", 3, FAST, None, hedging_delay=0.0, non_fatal=frozenset({503, FaultKind.RESET}))
@@ -544,6 +547,41 @@ async def test_what_rests_too_long_or_is_too_many_is_closed() -> None:
             connection.since -= 10
         resting._look_over()
         assert not any(c.is_open for c in resting.connections)
+
+
+async def test_idle_connections_of_http2_alone_are_looked_at_seldom() -> None:
+    """They are kept for a minute, and a look each half second would be most of what a process does at rest."""
+    async with Upstream(answer(200, b"ok")) as upstream, Front(to("api", upstream.url)) as front, front.app() as app:
+        pool, loop = front.path.context.pool, asyncio.get_running_loop()
+
+        def next_look() -> float:
+            return float(pool._timer.when() - loop.time())
+
+        assert (await app.ask("GET", "/api/")).status == 200
+        (connection,) = pool.connections
+        other = Origin(connection.origin.endpoint, Way(http2=True))
+        drained = list[bool]()
+        shared = SimpleNamespace(is_resting=True, since=connection.since, drain=lambda: drained.append(True))
+        other.shared.append(shared)
+        pool._resting.add(other)
+        pool._look_over()
+        assert next_look() <= 0.6  # HTTP/1 is idle too, which is kept for 4 s, and of which too many may be
+        connection.abort()
+        await pool._empty()
+        pool._look_over()
+        assert 4.0 < next_look() <= 5.1
+        assert (await app.ask("GET", "/api/")).status == 200
+        assert next_look() <= 0.6
+        for connection in list(pool.connections):
+            connection.abort()
+        await pool._empty()
+        shared.since -= 58.0
+        pool._look_over()
+        assert next_look() <= 2.1  # no later than the first may be closed
+        assert not drained
+        shared.since -= 2.0
+        pool._look_over()
+        assert drained
 
 
 async def test_negotiate_pins_its_connection_to_the_app_connection() -> None:
