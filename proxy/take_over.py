@@ -263,8 +263,8 @@ class Offer:
             sock.close()
 
     async def _give(self, peer: _Peer) -> str:
-        """Send the listeners to the successor `peer`, which asks for them; return the version of redrive that the
-        successor is.
+        """Send the listeners to the successor `peer`, which asks for them; return the successor's version of
+        redrive.
         """
         asked = await asyncio.to_thread(peer.hear)
         if asked["take_over"] != _CONVERSATION:

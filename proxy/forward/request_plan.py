@@ -322,8 +322,8 @@ class Plan:
         return prepared
 
     def edited_request(self, origin: Origin, number: int, via: str) -> PreparedRequest:
-        """Return the request as attempt `number` of a `plain` plan, with its `edits`, sends it to this origin. `via`:
-        the name in our Via line.
+        """Return the request that attempt `number` sends to this origin: that of `plain_request`, with the plan's
+        `edits`. `via`: the name in our Via line.
         """
         prepared = self.plain_request(origin, number, via)
         if self.edits is not None:

@@ -26,8 +26,8 @@ _REMEMBERED, _LATEST = 128, 24
 _SEPARATE, _REFUSED, _SERVED, _SURE, _IN_A_ROW = 0.9, 4, 6, 2.8, 2
 #: The multiple of the time that a refusal took, before which what was sent, and is not refused, is served.
 _SOONER = 3.0
-#: The limit is known closely if the least time at which attempts were served is at most so many times the longest at
-#: which one was refused; and the part of the pace for that time at which calls are sent then.
+#: The ratio of two times up to which the limit is known closely: the least at which attempts were served, to the
+#: longest at which one was refused. The part of the pace that the first of these times allows, at which calls then go.
 _CLOSE, _BELOW = 1.5, 0.98
 #: Seconds for which all this is remembered after the last refusal.
 _KNOWN = 120.0

@@ -82,8 +82,8 @@ class Loads:
         return self._more_probable(pace, ended, refused, now) > _STAYS
 
     def _more_probable(self, pace: float, ended: int, refused: int, now: float) -> float:
-        """The logarithm of how many times more probable all refusals are because of the load than by chance. The
-        arguments, which are those of `add`, describe further attempts that are included.
+        """The logarithm of the ratio of two probabilities: that of all refusals if load is their cause, to that if
+        chance is. The arguments, which are those of `add`, describe further attempts that are included.
         """
         kept = [each[1:] for each in self._all if now - each[0] < _KEPT] + [(pace, ended, refused)]
         count, failed = sum(each[1] for each in kept), sum(each[2] for each in kept)

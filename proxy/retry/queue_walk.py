@@ -45,8 +45,8 @@ class QueueWalk:
             queue is self._queue
             and len(queue) == self._size
             and patience == self.patience
-            and abs(start - self.start) <= _ALIKE * abs(start)  # it was added to a time, from which it was taken before
-            and abs(gap - self.gap) <= _ALIKE * gap  # it was multiplied by a number of calls before
+            and abs(start - self.start) <= _ALIKE * abs(start)  # rounded by a sum
+            and abs(gap - self.gap) <= _ALIKE * gap  # rounded by a product
         )
 
     def turn_of(self, waiter: Waiter) -> float:
