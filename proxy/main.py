@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from proxy import __version__
 from proxy.admin import bucket_view, gauge_view, holders, upstream_view, views, weather_view
 from proxy.admin.app import Access, admin_app, probe_app
 from proxy.admin.connections import Pages
@@ -24,23 +23,21 @@ from proxy.admin.upstream_view import Logs
 from proxy.admin.views import Readiness, View
 from proxy.config.load import Edit, LoadResult
 from proxy.config.provenance import release_parts
-from proxy.config.settings import Address, Settings
+from proxy.config.settings import Settings
 from proxy.config.watch import Watcher
 from proxy.early_signals import SIGNALS, came_early, leave
+from proxy.first_lines import first_lines
 from proxy.freed_memory import settle_in
-from proxy.hidden_values import later, shown
-from proxy.observe.access_log import is_for_people
+from proxy.hidden_values import shown
+from proxy.machine_limits import MachineLimits
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.masking import config as masked
 from proxy.observe.metrics import Metrics
-from proxy.observe.notices import LogTrouble, Notices
-from proxy.observe.recent_calls import RecentCalls
-from proxy.observe.sink import LineSink, Turn
-from proxy.observe.telemetry import interval, log_sender, metric_sender
+from proxy.observe.telemetry import interval, metric_sender
 from proxy.process import Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, within
-from proxy.resources import enough_for, fitted, limit, memory, processes, resident, too_little_memory
-from proxy.retry.routing import Upstream
-from proxy.runtime import OUT, DataPath, data_path, draw_via
+from proxy.process_log import ProcessLog
+from proxy.resources import processes
+from proxy.runtime import DataPath, data_path, draw_via
 from proxy.server.inherited import Inherited
 from proxy.server.listeners import CannotListenError, Listeners, ListenPlan, where
 from proxy.service_manager import ServiceManager
@@ -53,8 +50,6 @@ if TYPE_CHECKING:  # a single process does not load what only workers need, nor 
     from proxy.observe.otel_metrics import MetricSender
     from proxy.supervisor.workers import Workers
 
-#: The most upstreams that the first lines of a process name.
-_NAMED = 8
 #: Standard error, where lines for people go.
 _ERRORS = 2
 #: Seconds between checks whether the last call has ended; and seconds without a call after which a process that drains
@@ -103,9 +98,8 @@ class ServerProcess:
         assert settings is not None
         self._loop = asyncio.get_running_loop()
         self._file = file
-        self._memory = memory(), resident()  # of the container, and of this process
-        self.settings = fitted(settings, *self._memory)
-        self._asked_for = settings
+        self._machine = MachineLimits(settings)
+        self.settings = self._machine.fit(settings)
         self._warnings = warnings(loaded)
         self._reload_errors: list[str] = []
         self._draining = False
@@ -113,16 +107,12 @@ class ServerProcess:
         self._taken.set()
         self._end = EndOfProcess()
         self._watcher = Watcher(file, os.environ, loaded, self._loaded, edit)
-        self._descriptors = limit()
         self._admin = settings.admin
         self._manager = ServiceManager(os.environ)
         self._metrics = Metrics()
-        # A sink like the log's, so that a reader that does not read delays nothing.
-        self._people = LineSink(_ERRORS, self._loop.call_later)
-        self._log_trouble = LogTrouble(self._to_people)
-        self._is_alone = processes(settings.workers) == 1
-        self._serving, self._recent = self._alone() if self._is_alone else self._workers()
-        self._beside = Background(failure_notifier(self._notices.notify))
+        self._log, self._serving = self._alone() if processes(settings.workers) == 1 else self._workers()
+        self._figures = metric_sender(os.environ, wall(), self._log.notify)
+        self._beside = Background(failure_notifier(self._log.notify))
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
         probe = Pages(lambda: probe_app(self._view()), serving.is_own, serving.left)
@@ -132,51 +122,35 @@ class ServerProcess:
         self._succession = Succession(
             handover,
             self._listeners,
-            self._notices.notify,
+            self._log.notify,
             may_leave=self._may_leave,
             replaced=self._end.wanted.set,
             take_idle=serving.take_idle,
             load=self._loaded,
         )
 
-    def _alone(self) -> tuple[DataPath | Workers, RecentCalls]:
-        """Make the part of a single process (without workers) that carries the calls. Returns it and the store of its
-        recent calls.
-        """
-        self._begin_log(None)
-        path = data_path(self.settings, self._sink, self._notices.notify, self._metrics)
+    def _alone(self) -> tuple[ProcessLog, DataPath | Workers]:
+        """Make the log of a single process (without workers), and the part of it that carries the calls."""
+        log = ProcessLog(self._loop, self.settings, self._metrics)
+        path = data_path(self.settings, log.sink, log.notify, self._metrics)
         if path.log is not None:
-            path.log.also = self._notices.also
-        return path, path.recent
+            path.log.also = log.notices.also
+        return log, path
 
-    def _workers(self) -> tuple[DataPath | Workers, RecentCalls]:
-        """Make the worker processes, which carry the calls and share memory. Returns the object that manages them and
-        the store of their recent calls.
+    def _workers(self) -> tuple[ProcessLog, DataPath | Workers]:
+        """Make the log of several processes, and the object that manages the worker processes, which carry the calls
+        and share memory.
         """
         from proxy.observe.aggregate import Aggregate, AggregatedCalls
         from proxy.stores.shared_memory.factory import open_memory
         from proxy.stores.shared_memory.records import LogTurn, descriptor
         from proxy.supervisor.workers import Workers
 
-        memory, recent = open_memory(descriptor()), AggregatedCalls()
-        self._begin_log(LogTurn(memory))
-        gathered, trouble = Aggregate(self._metrics, recent), self._log_trouble
-        workers = Workers(self.settings, memory, gathered, via=draw_via(), notify=self._notices.notify, trouble=trouble)
-        return workers, recent
-
-    def _begin_log(self, turn: Turn | None) -> None:
-        pid, console = os.getpid(), is_for_people(self.settings.log.format, OUT)
-        self._sink = LineSink(
-            OUT, self._loop.call_later, turn, self._metrics.lost, lambda why: self._log_trouble.report(pid, why)
-        )
-        self._notices = Notices(self._sink, self._to_people, wall, console=console)
-        self._notices.hidden = self.settings.hidden
-        self._notices.also = log_sender(os.environ, self._notices.notify)
-        self._figures = metric_sender(os.environ, wall(), self._notices.notify)
-
-    def _to_people(self, line: str) -> None:
-        """Write a line for people to standard error."""
-        self._people.add_now(f"{line}\n")
+        memory = open_memory(descriptor())
+        log = ProcessLog(self._loop, self.settings, self._metrics, LogTurn(memory))
+        gathered = Aggregate(self._metrics, AggregatedCalls())
+        workers = Workers(self.settings, memory, gathered, via=draw_via(), notify=log.notify, trouble=log.trouble)
+        return log, workers
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
@@ -201,10 +175,9 @@ class ServerProcess:
         """Bind all addresses, then serve and report that this process serves. Raises CannotListenError, with nothing
         left open.
         """
-        plan = self._listeners.plan(self.settings)
+        plan, notify = self._listeners.plan(self.settings), self._log.notify
         await self._listeners.take(plan)
-        if line := too_little_memory(self.settings, *self._memory):
-            self._notices.notify("limits", [line], memory=self._memory[0], workers=processes(self.settings.workers))
+        self._machine.notify_few_workers_fit(self.settings, notify)
         await self._serving.start()
         await self._succession.begin()
         begin = self._beside.begin
@@ -216,11 +189,11 @@ class ServerProcess:
         begin(self._send_figures())
         settle_in()
         listening = {what: self._listeners.addresses(what) for what in ("listen", "admin", "probe")}
-        self._notices.banner(banner(self._file, self.settings, listening))
+        self._log.notices.banner(first_lines(self._file, self.settings, listening))
         addresses = {what: [str(address) for address in at] for what, at in listening.items()}
-        self._notices.notify("ready", [], **addresses, pid=os.getpid(), file=self._file)
-        self._notify_few_files()
-        self._notify_little_memory()
+        self._log.notify("ready", [], **addresses, pid=os.getpid(), file=self._file)
+        self._machine.notify_few_files(self.settings, notify)
+        self._machine.notify_little_memory(self.settings, notify)
         self._manager.ready(self._status())
 
     def _access(self) -> Access:
@@ -256,25 +229,6 @@ class ServerProcess:
         count = len(self.settings.router.upstreams)
         return f"serving {count} upstream{'' if count == 1 else 's'}"
 
-    def _notify_few_files(self) -> None:
-        """Report at start if the system's limit of open files is far too low for limits.connections."""
-        wanted, enough = self.settings.limits.connections, enough_for(self._descriptors)
-        if enough < wanted // 2:
-            files = self._descriptors
-            line = f"limits.connections is {wanted}, but {files} open files are enough for {enough}: see `ulimit -n`"
-            self._notices.notify("limits", [line], open_files=files, connections=enough)
-
-    def _notify_little_memory(self) -> None:
-        """Report that the container's memory is too little for the limits of the configuration."""
-        asked, fit, (has, _) = self._asked_for, self.settings, self._memory
-        if fit is asked or has is None:
-            return
-        line = f"{has >> 20} MiB of memory are too little for the limits of the configuration: buffers.total is "
-        line += f"{fit.buffers.total >> 10} KiB, not {asked.buffers.total >> 10}, "
-        line += f"limits.connections {fit.limits.connections}, not {asked.limits.connections}"
-        facts = {"memory": has, "buffers_total": fit.buffers.total, "connections": fit.limits.connections}
-        self._notices.notify("limits", [line], **facts)
-
     def _loaded(self, result: LoadResult, why: str) -> None:
         """Put the configuration in `result`, which was loaded again, in force; or report its errors and keep the old
         one. `why` names the cause of the reload in logs.
@@ -282,7 +236,7 @@ class ServerProcess:
         if self._succession.defers(result, why):
             return
         asked_for, plan = result.settings, None
-        settings = None if asked_for is None else fitted(asked_for, *self._memory)
+        settings = None if asked_for is None else self._machine.fit(asked_for)
         errors = [str(problem) for problem in result.errors]
         if settings is not None:
             try:
@@ -293,18 +247,18 @@ class ServerProcess:
         if asked_for is None or settings is None or plan is None:
             self._metrics.reloaded("failure")
             lines = [f"the configuration was not reloaded ({why}):", *errors]
-            self._notices.notify("reload", lines, result="failure", why=why, errors=errors)
+            self._log.notify("reload", lines, result="failure", why=why, errors=errors)
             self._manager.status(self._status())
             return
         self._warnings = warnings(result)
-        if (processes(settings.workers) > 1) != (processes(self.settings.workers) > 1) and self._is_alone:
+        was_alone, is_alone = processes(self.settings.workers) == 1, processes(settings.workers) == 1
+        if was_alone != is_alone and isinstance(self._serving, DataPath):
             self._warnings.append("workers has changed: going from one process to several needs a restart")
         parts = [*self.settings.router.upstreams, *self.settings.provenance.parts()]
-        self.settings, self._asked_for = settings, asked_for
-        self._notify_little_memory()
+        self.settings, self._machine.asked_for = settings, asked_for
+        self._machine.notify_little_memory(settings, self._log.notify)
         self._admin = settings.admin or self._admin
-        self._notices.console = is_for_people(settings.log.format, OUT)
-        self._notices.hidden = later(settings.hidden, self._notices.hidden)
+        self._log.use(settings)
         parts += self._serving.use(settings)
         self._beside.begin(asyncio.to_thread(release_parts, parts))
         self._taken = asyncio.Event()
@@ -322,7 +276,7 @@ class ServerProcess:
                 await self._serving.settled()
                 self._metrics.reloaded("success")
                 lines = [f"the configuration was reloaded ({why})", *warnings]
-                self._notices.notify("reload", lines, result="success", why=why, warnings=warnings)
+                self._log.notify("reload", lines, result="success", why=why, warnings=warnings)
                 self._manager.status(self._status())
             finally:
                 taken.set()
@@ -345,7 +299,7 @@ class ServerProcess:
         self._draining = True
         self._serving.drain(replaced=self._succession.is_replaced, to=self._succession.takes_idle)
         calls = self._serving.usage.in_flight
-        self._notices.notify("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
+        self._log.notify("draining", [f"draining: calls have {self.settings.drain:g} s"], calls=calls)
         self._loop.call_later(self.settings.drain, self._serving.refuse)
 
     async def until_ended(self) -> None:
@@ -371,17 +325,14 @@ class ServerProcess:
         given = over["given"] - over["returned"]
         lines = [f"ended; calls cut short: {cut}" + (f"; idle connections handed over: {given}" if given else "")]
         also = {"connections_handed_over": given} if given else {}
-        self._notices.notify("ended", lines, calls_cut=cut, **also)
-        if self._notices.also is not None:
-            self._notices.also.close()
-        self._sink.close()
-        self._people.close()
+        self._log.notify("ended", lines, calls_cut=cut, **also)
+        self._log.close()
 
     async def _step(self, work: Coroutine[Any, Any, Given], otherwise: Given | None = None) -> Any:
         """Run `work`, a step by which the process ends, for at most `_STEP` seconds, so that nothing that hangs can
         prevent the end; return its result, or `otherwise` if it takes longer.
         """
-        return await within(_STEP, work, otherwise, self._notices.notify)
+        return await within(_STEP, work, otherwise, self._log.notify)
 
     async def _until_quiet(self, until: float) -> None:
         """Wait until nothing has been under way, and no call has come and gone, for `_QUIET` seconds. The wait ends
@@ -414,7 +365,7 @@ class ServerProcess:
                 self.settings.router, self._metrics, registry, monotonic(), only, room, Logs(log, weather)
             ),
             buckets=lambda: bucket_view.buckets(registry, self.settings.buckets, monotonic()),
-            recent=self._recent,
+            recent=self._serving.recent,
             reload=self.reload,
             drain=self.drain,
             refresh=self._serving.refresh,
@@ -430,7 +381,7 @@ class ServerProcess:
             explain=lambda call: _explained(self.settings, call),
             policy=lambda upstream: _policy_of(self._file, upstream),
             what_if=lambda *draft: _tried(self._file, self.settings, *draft),
-            hidden=lambda: self._notices.hidden,
+            hidden=lambda: self._log.notices.hidden,
         )
 
     def _at_rest(self) -> tuple[int, int] | None:
@@ -485,7 +436,7 @@ class ServerProcess:
             weather=serving.weather,
             by_app=None if self.settings.apps is None else serving.weather.held_by_app(),
             begun=serving.cooldowns.counts,
-            descriptors=self._descriptors,
+            descriptors=self._machine.descriptors,
             wires=serving.wires,
             open_files=serving.open_files,
             workers=serving.workers(),
@@ -503,51 +454,6 @@ def warnings(loaded: LoadResult) -> list[str]:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def banner(file: str | None, settings: Settings, listening: Mapping[str, Sequence[Address]]) -> list[str]:
-    """The first lines of a process, for people: its configuration (`file`, None for the defaults alone), where it
-    listens (`listening`: the addresses by setting), its upstreams, and one thing to try. They are a few lines, however
-    long the configuration is, and contain nothing secret.
-    """
-    lines = [f"redrive {__version__}, configured by {file or 'the defaults alone'}"]
-    lines.append(f"listening on {_urls(listening['listen'])}")
-    for what in ("admin", "probe"):
-        if listening[what]:
-            lines[-1] += f", {what} on {_urls(listening[what])}"
-    upstreams = settings.router.upstreams
-    named = [_line(upstream) for upstream in upstreams[:_NAMED]]
-    if len(upstreams) > _NAMED:
-        named.append(f"and {len(upstreams) - _NAMED} more")
-    lines.append("upstreams: " + ("; ".join(named) or "none named; any host is forwarded under the defaults"))
-    example = _try(settings, listening["listen"])
-    return [*lines, f"try: {example}"] if example else lines
-
-
-def _urls(addresses: Sequence[Address]) -> str:
-    return " and ".join(str(a) if a.unix is not None else f"http://{a.nearby}" for a in addresses)
-
-
-def _line(upstream: Upstream) -> str:
-    endpoints = upstream.target.endpoints[:2]
-    where = ", ".join(map(upstream_view.endpoint_url, endpoints)) or "where the request says"
-    more = ", …" if len(upstream.target.endpoints) > 2 else ""
-    under = f", prefix {upstream.prefix}" if upstream.prefix is not None else ""
-    return f"{upstream.name} ({where}{more}{under})"
-
-
-def _try(settings: Settings, listening: Sequence[Address]) -> str:
-    """The curl command that the first lines of a process suggest to its user: to an address in `listening`, for an
-    upstream that can be reached by its prefix, preferably one on this machine, which needs no internet. "" if there is
-    no such address or upstream.
-    """
-    address = next((address for address in listening if address.unix is None), None)
-    reachable = [u for u in settings.router.upstreams if u.prefix is not None and u.target.endpoints]
-    if address is None or not reachable:
-        return ""
-    local = [u for u in reachable if all(Address(end.host).is_loopback for end in u.target.endpoints)]
-    prefix = (local or reachable)[0].prefix or ""
-    return f"curl -i http://{address.nearby}{prefix.rstrip('/')}/hello"
 
 
 def _explained(settings: Settings, call: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,11 +40,12 @@ from proxy.process import within
 from proxy.resources import RESERVED, Usage, enough_for, limit, open_files, surplus_for
 from proxy.retry.cooldown import CooldownBegan
 from proxy.retry.credentials import ASIDE
+from proxy.retry.definitions import PoliciesOf
 from proxy.retry.environment import Env
 from proxy.retry.factory import Factory
 from proxy.retry.idle_scopes import IdleScopes
 from proxy.retry.policy import Credentials
-from proxy.retry.registry import PoliciesOf, Registry
+from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
 from proxy.retry.weather_changes import WeatherChanged
 from proxy.server.acceptor import Acceptor

@@ -57,8 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let processes stand still at random moments, where the environment asks for it; and tell tests, before they are
     imported, whether they are in one of CI's runs.
     """
-    if config.getoption("of_two_runs"):
-        os.environ[ONE_OF_TWO] = "1"
+    if run := config.getoption("of_two_runs"):
+        os.environ[ONE_OF_TWO] = run
     if seed := os.environ.get("REDRIVE_STALLS"):
         from support.stalls import StallsPlugin
 

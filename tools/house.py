@@ -37,12 +37,9 @@ LARGE: dict[str, tuple[int, int]] = {
     "Driver": (37, 24),
     "Limit": (30, 29),
     "Plan": (13, 25),
-    "Registry": (36, 24),
     "Request2": (12, 26),
-    "ServerProcess": (23, 27),
     "Session": (50, 22),
     "Stream": (31, 25),
-    "Workers": (34, 31),
 }
 
 

@@ -41,7 +41,7 @@ class Aggregate:
 
     def __init__(self, metrics: Metrics, recent: AggregatedCalls) -> None:
         self._metrics = metrics
-        self._recent = recent
+        self.recent = recent
         self._latest: dict[int, dict[Labels, Series]] = {}
         self._ended: dict[Labels, Series] = {}
         self._shown: dict[int, int] = {}
@@ -81,7 +81,7 @@ class Aggregate:
                 news += [call for call in report.calls if call.number > self.seen(worker)]
                 passed += report.seen - self.seen(worker)
                 self._shown[worker] = report.seen
-        self._recent.merge(news, passed)
+        self.recent.merge(news, passed)
         moved: set[Labels] = set()
         for worker, report in reports.items():
             self._metrics.lost(report.lines_lost - self._lines_lost.get(worker, 0))

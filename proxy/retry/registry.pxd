@@ -9,22 +9,18 @@ cdef class Registry:
     cdef public object _breakers
     cdef public object _buckets
     cdef public dict _by_policy
-    cdef public object _definitions
+    cdef public object _defined
     cdef public long long epoch
     cdef public object _factory
     cdef public object _groups
     cdef public object _hedges
     cdef public bint _holds_none
-    cdef public object _in_force
     cdef public object _limiters
-    cdef public object _limits
     cdef public object _loads
     cdef public dict last_used
-    cdef public object _named
     cdef public dict _token_sizes
     cdef public object _outdated
     cdef public object _places
-    cdef public object _policies_of
     cdef public object _rates
     cdef public object _renewed
     cdef public object _rosters

@@ -9,7 +9,7 @@ bucket starts with the old bucket's share of the capacity.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from proxy.retry.ahead import Ahead
@@ -20,6 +20,7 @@ from proxy.retry.concurrency import UNLIMITED, Places
 from proxy.retry.cooldown import digest
 from proxy.retry.credentials import KeyRing, Roster
 from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.definitions import Definitions, PoliciesOf, key_of
 from proxy.retry.endpoints import EndpointGroup
 from proxy.retry.factory import Factory, Key, Shared
 from proxy.retry.facts import Fields, Request
@@ -36,14 +37,8 @@ MOST_SCOPES = 10_000
 #: The most scopes of all upstreams whose last use is noted.
 _MOST_USED = 4 * MOST_SCOPES
 
-#: The letters of the scope value that stands for a header's value.
-_DIGEST = len(digest(()).hex())
-
 #: The definition of a bucket or a breaker.
 Spec = BucketSpec | BreakerSpec
-
-#: Returns every policy of an upstream, in the order of the configuration.
-PoliciesOf = Callable[[str], Iterable[Policy]]
 
 K = TypeVar("K", bound=Key)
 T = TypeVar("T")
@@ -108,22 +103,16 @@ class Registry:
         """After a reload, forget which states belong to which policies: calls keep the states that they hold, and new
         policies look the shared objects up again.
 
-        `policies_of`: returns the policies of an upstream in the new configuration, in its order; all processes number
-        strategies of the same name in that order. `named`: the buckets that the new configuration defines under
-        `buckets:`. Returns the forgotten states, so that the caller can free them a few at a time.
+        `policies_of` and `named`: those of the new configuration's `Definitions`. Returns the forgotten states, so that
+        the caller can free them a few at a time.
         """
         forgotten: list[object] = [state for states in self._by_policy.values() for state in states.values()]
         self._by_policy.clear()
         self.epoch += 1
-        self._policies_of = policies_of or _unknown
-        self._named = named or {}
-        self._definitions: dict[str, dict[str, list[Strategy]]] = {}
+        self._defined = Definitions(policies_of, named)
         #: Buckets whose definition may not be in force any more.
         self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
-        self._limits: dict[str, dict[str, int]] = {}
         self._renewed: set[Key] = set()  # groups of endpoints that this generation has looked up
-        #: By upstream: its own buckets' definitions and the scopes that they are kept by, as far as looked up.
-        self._in_force: dict[str, dict[Key, tuple[BucketSpec, set[str]]]] = {}
         self._resize_places(now)
         return forgotten
 
@@ -159,7 +148,7 @@ class Registry:
         for role, table in tables.items():
             for key in list(table):
                 self._renew(role, key, now)
-                if key in table and self._is_in_force(role, key):
+                if key in table and self._defined.has_bucket(role, key):
                     yield Shared(_label(key), table[key])
 
     def _renew(self, role: str, key: Key, now: float) -> None:
@@ -169,47 +158,9 @@ class Registry:
         if key not in self._outdated[role]:
             return
         self._outdated[role].discard(key)
-        spec = self._spec_in_force(role, key)
+        spec = self._defined.bucket(role, key)
         if isinstance(spec, RateSpec) == (role == "rate") and spec is not None:
             self.mirror(role, key, spec, now, outdated=False)
-
-    def _spec_in_force(self, role: str, key: Key) -> BucketSpec | None:
-        """The definition, in the configuration in force, of the bucket with this key; None if there is none. `role`:
-        "bucket" or "rate".
-        """
-        if key[0]:
-            return self._own_in_force(role, key)[0]
-        named = self._named.get(str(key[1]))
-        return None if named is None else named.spec
-
-    def _own_in_force(self, role: str, key: Key) -> tuple[BucketSpec | None, set[str]]:
-        """The definition, in the configuration in force, of an upstream's own bucket, and the kinds of scope that it is
-        kept by. `role` and `key`: those of `_spec_in_force`.
-        """
-        upstream = str(key[0])
-        found = self._in_force.get(upstream)
-        if found is None:
-            found = self._in_force[upstream] = {}
-            for policy in self._policies_of(upstream):
-                refs = [("rate", ref) for ref in policy.rates]
-                if policy.bucket is not None:
-                    refs.append(("bucket", policy.bucket))
-                for which, ref in refs:
-                    if ref.name is None:
-                        place = (which, *_key(ref, (upstream, self._definition(policy), ""))[:2])
-                        scopes = found[place][1] if place in found else set()
-                        found[place] = ref.spec, {*scopes, policy.scope.by}
-        return found.get((role, *key[:2]), (None, set()))
-
-    def _is_in_force(self, role: str, key: Key) -> bool:
-        """Whether a call under the configuration in force may use the bucket with this key, as far as is known. `role`:
-        "bucket" or "rate".
-        """
-        if self._policies_of is _unknown:
-            return True
-        if not key[0]:
-            return str(key[1]) in self._named
-        return _scope_of(str(key[2])) in self._own_in_force(role, key)[1]
 
     def mirror(self, sort: str, key: Key, spec: Spec | None, now: float, *, outdated: bool = True) -> None:
         """Make an object that another process has under this key, so that it can be observed here. `sort`: the kind of
@@ -289,8 +240,8 @@ class Registry:
         """
         for key, hedges in list(self._hedges.items()):
             upstream, definition, _ = map(str, key)
-            for policy in self._policies_of(upstream):
-                if policy.strategy.extra is not None and self._definition(policy) == definition:
+            for policy in self._defined.policies_of(upstream):
+                if policy.strategy.extra is not None and self._defined.name_of(policy) == definition:
                     yield _label(key), policy.strategy, hedges
                     break
 
@@ -298,16 +249,16 @@ class Registry:
         """The label of a policy's bucket, the labels of its rate buckets, and the label of its limiter; None for a
         bucket or a limiter that the policy does not have.
         """
-        own = (policy.upstream, self._definition(policy), "")
-        bucket = None if policy.bucket is None else _label(_key(policy.bucket, own))
-        rates = tuple(_label(_key(ref, own)) for ref in policy.rates)
+        own = (policy.upstream, self._defined.name_of(policy), "")
+        bucket = None if policy.bucket is None else _label(key_of(policy.bucket, own))
+        rates = tuple(_label(key_of(ref, own)) for ref in policy.rates)
         return bucket, rates, _label(own) if policy.strategy.paced else None
 
     # -- making ----------------------------------------------------------------------------------------------------
 
     def _make(self, policy: Policy, value: str, now: float) -> ScopeState:
-        own = (policy.upstream, self._definition(policy), value)
-        bucket = None if policy.bucket is None else self._bucket(_key(policy.bucket, own), policy.bucket.spec, now)
+        own = (policy.upstream, self._defined.name_of(policy), value)
+        bucket = None if policy.bucket is None else self._bucket(key_of(policy.bucket, own), policy.bucket.spec, now)
         credentials = policy.credentials
         if credentials is None:
             return self._gated(policy, value, own, bucket, now)
@@ -339,7 +290,7 @@ class Registry:
         gates are only for that credential. `bucket`: the bucket that retries are paid from, None for none. `who`: the
         fields that identify the caller by a credential, if the state is for one of the policy's credentials.
         """
-        rates = tuple(self._rate(_key(ref, own), ref.spec, now) for ref in policy.rates)
+        rates = tuple(self._rate(key_of(ref, own), ref.spec, now) for ref in policy.rates)
         limiter = self._limiter(own, now) if policy.strategy.paced else None
         # One governor for all credentials: its lanes hold one after a 429, and all after a 503 (section 5).
         governor, seen = self._governor(policy, value)
@@ -371,7 +322,7 @@ class Registry:
             _keep(self._groups, key, group)
         if key not in self._renewed:
             self._renewed.add(key)
-            balanced = any(each.balance == "least" for each in (policy, *self._policies_of(upstream)))
+            balanced = any(each.balance == "least" for each in (policy, *self._defined.policies_of(upstream)))
             group.renew(
                 lambda label: None if spec is None else self._breaker((upstream, label), spec),
                 lambda label: self._load((upstream, label)) if balanced else None,
@@ -396,20 +347,6 @@ class Registry:
         if upstream not in self._rosters:
             self._rosters[upstream] = self._factory.roster(upstream)
         return self._rosters[upstream]
-
-    def _definition(self, policy: Policy) -> str:
-        """The name under which the registry keeps a policy's strategy definition: the strategy's name, with a number if
-        several definitions of the upstream have that name.
-
-        The number is the place in the file's order, or in the order of first use, and no hash: so an edited definition
-        finds its state again.
-        """
-        defined = self._definitions.setdefault(policy.upstream, {})
-        if not defined:
-            for each in self._policies_of(policy.upstream):
-                _placed(each.strategy, defined)
-        name, place = policy.strategy.name, _placed(policy.strategy, defined)
-        return f"{name}-{place + 1}" if place else name
 
     def _bucket(self, key: Key, spec: BucketSpec, now: float) -> Bucket:
         before = self._buckets.get(key)
@@ -440,7 +377,7 @@ class Registry:
         """The places under the concurrency limit with this key (upstream, the limit's name, scope value). `most`: their
         number, used only if the configuration in force does not give one.
         """
-        most = self._limits_of(str(key[0])).get(str(key[1]), most)
+        most = self._defined.limits_of(str(key[0])).get(str(key[1]), most)
         places = self._under_way.get(key)
         if places is None:
             places = self._under_way[key] = self._factory.places(key, most)
@@ -458,18 +395,8 @@ class Registry:
         left to the next call.
         """
         for (upstream, group, _), places in self._under_way.items():
-            if any(True for _ in self._policies_of(str(upstream))):
-                places.resize(self._limits_of(str(upstream)).get(str(group), UNLIMITED), now)
-
-    def _limits_of(self, upstream: str) -> dict[str, int]:
-        """The concurrency limits of an upstream in the configuration in force: the number of places under each limit,
-        by the limit's name (`Concurrency.group`).
-        """
-        limits = self._limits.get(upstream)
-        if limits is None:
-            found = (policy.concurrency for policy in self._policies_of(upstream) if policy.mode == "enforce")
-            limits = self._limits[upstream] = {each.group: each.max for each in found if each is not None}
-        return limits
+            if any(True for _ in self._defined.policies_of(str(upstream))):
+                places.resize(self._defined.limits_of(str(upstream)).get(str(group), UNLIMITED), now)
 
     def _governor(self, policy: Policy, value: str) -> tuple[Governor, SeenKeys]:
         """The governor of a policy's calls with the scope value `value`, and the idempotency keys that were seen there.
@@ -489,36 +416,6 @@ class Registry:
             governor.holds_none = self._holds_none or value.endswith(OBSERVED)
             _keep(self._places, key, (governor, self._factory.seen(*key)))
         return self._places[key]
-
-
-def _unknown(upstream: str) -> Iterable[Policy]:
-    """Return no policies. Used until a configuration has been loaded, which says which policies each upstream has."""
-    return ()
-
-
-def _placed(strategy: Strategy, defined: dict[str, list[Strategy]]) -> int:
-    """The index of a strategy's definition among those in `defined` that have the same name. A new definition is
-    appended.
-    """
-    alike = defined.setdefault(strategy.name, [])
-    for place, each in enumerate(alike):  # comparing two definitions is expensive
-        if each is strategy or each == strategy:
-            return place
-    alike.append(strategy)
-    return len(alike) - 1
-
-
-def _key(ref: BucketRef, own: Key) -> Key:
-    if ref.name is not None:
-        return ("", ref.name)
-    return own if ref.group is None else (own[0], ref.group, own[2])
-
-
-def _scope_of(value: str) -> str:
-    """The kind of scope (`scope.by`) that has values like this one."""
-    if not value:
-        return "upstream"
-    return "header" if len(value) == _DIGEST and not value.strip("0123456789abcdef") else "host"
 
 
 def _label(key: Key) -> str:

@@ -21,24 +21,21 @@ from typing import Any
 from proxy.config.settings import Address, Settings, pack
 from proxy.observe.aggregate import Aggregate
 from proxy.observe.cooldown_log import CooldownLog
-from proxy.observe.held_apps import HeldByApp
 from proxy.observe.metrics import Wires
 from proxy.observe.notices import LogTrouble
-from proxy.observe.weather_log import EVENTS, FirstAndLast, WeatherLog
+from proxy.observe.recent_calls import RecentCalls
+from proxy.observe.weather_log import WeatherLog
 from proxy.process import Background, WorkerFailedError, failure_notifier
 from proxy.resources import Usage, open_files, processes
-from proxy.retry.idle_scopes import IdleScopes
 from proxy.retry.registry import Registry
 from proxy.retry.waiting_room import WaitingRoom
-from proxy.runtime import policies_of
-from proxy.server.fleet import Fleet, Outages
 from proxy.server.idle_handover import pair
 from proxy.server.intercept.interception import Notify
-from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom
 from proxy.supervisor.channel import Begin, Counted, Do, Note, Own, TakeIdle, Trouble, Use, Using
 from proxy.supervisor.heartbeat import HeartbeatWatch
+from proxy.supervisor.reports import WorkerReports
 from proxy.supervisor.rows import Rows
 from proxy.supervisor.slots import LAST_PAUSE, PATIENCE, Slot, Slots, WorkerProcess
 from proxy.transport.clock import monotonic
@@ -59,29 +56,20 @@ class Workers:
     def __init__(
         self, settings: Settings, memory: Memory, gathered: Aggregate, *, via: str, notify: Notify, trouble: LogTrouble
     ) -> None:
-        self._settings = settings
+        self._drain_time = settings.drain
         self._memory = memory
-        self._gathered = gathered
         self._via = via
         self._notify = notify
-        self._trouble = trouble
         self._rows = Rows(memory)
-        self._factory = SharedFactory(memory)
-        self._fleet = Fleet(self._factory, settings, notify, observes=True)
-        self._outages = Outages()
-        self.registry = Registry(self._fleet)
-        self.registry.forget_policies(policies_of(settings), settings.buckets)
-        self._idle_scopes = IdleScopes(self.registry, only_looks=True)
+        self._reports = WorkerReports(settings, memory, gathered, notify, trouble)
         self.room: WaitingRoom = SharedWaitingRoom(memory, 0)  # only read: no call waits in the parent
-        self._generation = 1
-        self._packed = pack(settings)
+        self._in_force = Use(1, pack(settings))
         self._numbers = 0
         self._slots = Slots(processes(settings.workers))
-        self.cooldowns, self.weather = CooldownLog(), WeatherLog()
-        self._noticed = FirstAndLast()
         self._all: dict[int, WorkerProcess] = {}
         self._own: list[Address] = []
-        self._began = self._ending = self._draining = self._refusing = False
+        self._said: list[Do] = []  # what workers that start from now on have to do as well
+        self._began = self._ending = False
         self._rolling = asyncio.Lock()
         self._beside = Background(failure_notifier(notify))
         self.restarts = self.hangs = 0
@@ -131,13 +119,11 @@ class Workers:
             return worker
         if not takes_over:
             slot.worker, slot.started = worker, monotonic()
-        worker.generation = self._generation
-        begin = Begin(row, self._generation, self._packed, self._via, slot.places, tuple(self._own))
+        worker.generation = self._in_force.generation
+        begin = Begin(row, *self._in_force, self._via, slot.places, tuple(self._own))
         worker.send(begin, slot.descriptors)
-        if self._draining:
-            worker.send(Do("drain"))
-        if self._refusing:
-            worker.send(Do("refuse"))
+        for message in self._said:
+            worker.send(message)
         return worker
 
     def _say(self, message: Any) -> None:
@@ -173,47 +159,17 @@ class Workers:
                 if self._began:
                     self._slots.adopt()
             case Counted():
-                self._add_up(worker, message)
+                self._reports.add_up(worker, message, is_over=worker.number not in self._all)
             case Trouble(why):
-                self._trouble.report(worker.pid, why)
+                self._reports.trouble.report(worker.pid, why)
             case Note(event, lines, facts):
-                if self._is_news(event, facts):
-                    self._notify(event, lines, **facts)
-
-    def _is_news(self, event: str, facts: dict[str, Any]) -> bool:
-        """Whether a worker's notice (its name `event`, and its `facts`) is written to the log: of what all workers
-        notice, only the first notice is.
-        """
-        if event == "redis":
-            return self._outages.is_news(facts["pid"], facts["state"])
-        return event not in EVENTS or self._noticed.is_news(facts["pid"], event, facts)
-
-    def _add_up(self, worker: WorkerProcess, counted: Counted) -> None:
-        """Add up what a worker has counted, and enter the shared state (such as buckets) that it has begun to use in
-        the parent's registry.
-        """
-        if worker.number in self._all:
-            self._gathered.keep(worker.number, counted.report)
-            self.weather.heard(worker.number, counted.weather, counted.held or HeldByApp())
-        for began in counted.cooldowns:
-            self.cooldowns.note(began, worker.pid)
-        for change in counted.changes:
-            self.weather.note(change, worker.pid)
-        self._factory.generation = counted.generation
-        for sort, key, spec in counted.made:
-            self.registry.mirror(sort, key, spec, monotonic())
-        self._factory.generation = self._generation
-        self._factory.made.clear()
+                self._reports.note(event, lines, facts)
 
     async def _watch(self, worker: WorkerProcess) -> None:
         """Wait until a worker's process has ended; then start another, if the end was not wanted."""
         await worker.ended()
         self._all.pop(worker.number, None)
-        self._outages.ended(worker.pid)
-        self._trouble.ended(worker.pid)
-        self._gathered.ended(worker.number)
-        self.weather.ended(worker.number)
-        self._noticed.ended(worker.pid)
+        self._reports.ended(worker)
         self._rows.free(worker.row)
         self._slots.forget(worker)
         slot = self._slots.of(worker)
@@ -258,20 +214,17 @@ class Workers:
     # -- configurations -------------------------------------------------------------------------------------------
 
     def use(self, settings: Settings) -> list[object]:
-        self._settings = settings
-        self._generation += 1
-        self._packed = pack(settings)
-        self._factory.generation = self._generation
-        self._fleet.use(settings)
-        self._say(Use(self._generation, self._packed))
+        self._drain_time = settings.drain
+        self._in_force = Use(self._in_force.generation + 1, pack(settings))
+        self._say(self._in_force)
         self._resize(processes(settings.workers))
-        return self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
+        return self._reports.use(settings, self._in_force.generation)
 
     async def settled(self) -> None:
         """Wait until all workers, also those that retire, use the new configuration. A worker that can't use it is
         ended.
         """
-        generation = self._generation
+        generation = self._in_force.generation
         await asyncio.gather(*(self._settle(worker, generation) for worker in list(self._all.values())))
 
     async def _settle(self, worker: WorkerProcess, generation: int) -> None:
@@ -329,7 +282,7 @@ class Workers:
         self.take_idle(takes)
         with gives:
             worker.send(Do("retire"), [gives.fileno()])
-        if not await worker.until(lambda: worker.over, self._settings.drain):
+        if not await worker.until(lambda: worker.over, self._drain_time):
             worker.send(Do("end"))
             await self._until_over(worker)
         if worker.cut:
@@ -350,15 +303,16 @@ class Workers:
                     worker.send(TakeIdle(), [sock.fileno()])
 
     def drain(self, *, replaced: bool = False, to: socket.socket | None = None) -> None:
-        self._draining = True
+        if Do("drain") not in self._said:
+            self._said.append(Do("drain"))
         for worker in self._all.values():
             worker.send(Do("give way" if replaced else "drain"), [] if to is None else [to.fileno()])
         if to is not None:
             to.close()
 
     def refuse(self) -> None:
-        self._refusing = True
-        self._say(Do("refuse"))
+        self._said.append(Do("refuse"))
+        self._say(self._said[-1])
 
     async def close(self, *, at_once: bool) -> int:
         """End all workers, and kill those that take too long, which is sooner if `at_once`; return the number of calls
@@ -370,8 +324,7 @@ class Workers:
         workers = list(self._all.values())
         self._say(Do("end"))
         await asyncio.gather(*(self._until_over(worker, seconds) for worker in workers))
-        self._gathered.take()
-        await self._fleet.close()
+        await self._reports.close()
         self._beside.cancel()
         self._slots.close()
         return sum(worker.cut for worker in workers)
@@ -383,22 +336,36 @@ class Workers:
         in Redis.
         """
         workers = [worker for worker in self._all.values() if worker.is_ready]
-        await asyncio.gather(*(worker.ask(self._gathered.seen(worker.number) if calls else None) for worker in workers))
-        self._gathered.take()
+        gathered = self._reports.gathered
+        await asyncio.gather(*(worker.ask(gathered.seen(worker.number) if calls else None) for worker in workers))
+        gathered.take()
         if calls:
-            await self._fleet.refresh()
+            await self._reports.refresh()
 
     def redis(self) -> tuple[bool | None, int]:
-        """Whether all workers reach Redis (None if the configuration does not use it), and how many times it became
-        unavailable.
-        """
-        return (None if self._fleet.is_up is None else not self._outages.is_out), self._outages.count
+        return self._reports.redis()
+
+    @property
+    def registry(self) -> Registry:
+        return self._reports.registry
+
+    @property
+    def recent(self) -> RecentCalls:
+        return self._reports.gathered.recent
+
+    @property
+    def cooldowns(self) -> CooldownLog:
+        return self._reports.cooldowns
+
+    @property
+    def weather(self) -> WeatherLog:
+        return self._reports.weather
 
     async def _gather(self) -> None:
         while True:
             await asyncio.sleep(_GATHER)  # noqa: TID251  no call waits for it
             await self.refresh(calls=False)
-            self._idle_scopes.sweep(monotonic())
+            self._reports.sweep()
 
     @property
     def usage(self) -> Usage:
@@ -406,7 +373,7 @@ class Workers:
 
     @property
     def wires(self) -> Wires:
-        return self._gathered.wires
+        return self._reports.gathered.wires
 
     @property
     def seen(self) -> int:

@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from support.two_runs import examples, first_seed
 
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import Driver, Sending
@@ -487,7 +488,8 @@ class Draws:
         return self.draw
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@seed(first_seed())
+@settings(max_examples=examples(400), deadline=None, database=None)
 @given(
     both=pairs_of_policies(),
     specs=st.lists(scripts, min_size=1, max_size=6),
@@ -498,7 +500,8 @@ def test_the_laws_of_a_call(both: list[Policy], specs: list[dict[str, Any]], roo
     play(both, specs, room, draw)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@seed(first_seed())
+@settings(max_examples=examples(150), deadline=None, database=None)
 @given(
     strategy=strategies().filter(lambda strategy: strategy.hedging_delay is None),
     spec=st.builds(

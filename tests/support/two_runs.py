@@ -6,7 +6,7 @@ nothing is left out. Files and folders are divided so that both runs take about 
 
 A test with a parameter `seed` plays what chance draws from it. Its seeds are a sample, of which each run plays every
 other one, unless the test is in one run only. Where Hypothesis draws several hundred examples, anew each time, each run
-draws half of them (`examples`).
+draws half of them (`examples`); where they are the same each time, each run has others (`first_seed`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 TESTS = Path(__file__).parent.parent
 RUNS = ("python", "compiled")
-#: A variable of the environment of processes that have tests of one of the two runs.
+#: A variable of the environment of processes that have tests of one of the two runs: that run.
 ONE_OF_TWO = "REDRIVE_ONE_OF_TWO_RUNS"
 
 #: The run that has them: why they are the same in the other, and their paths below `tests`.
@@ -140,6 +140,11 @@ def seed_of(item: pytest.Item) -> int | None:
 def examples(number: int) -> int:
     """How many examples Hypothesis draws for a test that is in both runs, so that both together draw this number."""
     return number // 2 if ONE_OF_TWO in os.environ else number
+
+
+def first_seed() -> int:
+    """The seed of examples that are the same each time: another one in each of the two runs."""
+    return RUNS.index(os.environ.get(ONE_OF_TWO, RUNS[0]))
 
 
 def left_out(run: str) -> list[str]:
