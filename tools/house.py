@@ -34,7 +34,6 @@ LARGE: dict[str, tuple[int, int]] = {
     "AppConnection": (50, 37),
     "Attempt": (22, 22),
     "Connection": (31, 28),
-    "Driver": (37, 24),
     "Limit": (30, 29),
     "Plan": (13, 25),
     "Request2": (12, 26),

@@ -12,7 +12,7 @@ from typing import Any
 
 import proxy.retry.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
-from proxy.lab.request_body import BufferBudget
+from proxy.lab.request_body import BufferBudget, KeptBody
 from proxy.lab.upstream import FAULTS, Sending
 from proxy.retry.bucket_specs import TokenRules
 from proxy.retry.content_coding import coding_of, decoded
@@ -20,13 +20,16 @@ from proxy.retry.event_stream import SseReader
 from proxy.retry.facts import FaultKind, Outcome
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait
 from proxy.retry.machine import Call
-from proxy.retry.policy import Fallback
+from proxy.retry.policy import Fallback, Timeouts
 from proxy.retry.stream_ends import UNFINISHED, EndReader
 from proxy.retry.token_usage import TokenUsage, UsageReader
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.
 ASKS_FOR_STREAM = b'{"stream": true}'
+
+#: The timeouts of a call that waits for every answer.
+NO_TIMEOUTS = Timeouts(idle=None)
 
 #: The fate of a request that has not reached the upstream yet.
 _UNKNOWN = Sending(math.inf)
@@ -37,8 +40,8 @@ UpstreamModel = Callable[[int, float], Sending]
 
 class Driver:
     """A driver of one call on the virtual clock. Subclasses observe the call through `launched`, `ended` and `over`.
-    `attempt_timeout`: seconds for each attempt, None for no bound; `body_size`: the bytes of the request's body;
-    `buffers`: the room for bodies that may be sent again, None for as much as is needed.
+    `timeouts`: those of the call's policy; `body_size`: the bytes of the request's body; `buffers`: the room for bodies
+    that may be sent again, None for as much as is needed.
     """
 
     #: The pieces of the request's body, unless a call sets its own: they ask for a stream.
@@ -49,15 +52,14 @@ class Driver:
         clock: Clock,
         upstream: UpstreamModel,
         *,
-        attempt_timeout: float | None = None,
+        timeouts: Timeouts = NO_TIMEOUTS,
         body_size: int = 0,
         buffers: BufferBudget | None = None,
     ) -> None:
         self.clock = clock
         self.call: Call = None  # type: ignore[assignment]  # until it begins
-        self.attempt_timeout = attempt_timeout
-        self.idle_timeout: float | None = None
-        self.body_size = body_size
+        self.timeouts = timeouts
+        self.body = KeptBody(body_size, buffers)
         self.key: int | None = None  # of the credential that the latest sending carries
         self.began = 0.0
         self.endpoint: int | None = None  # of the latest sending, where the call chose it
@@ -67,15 +69,12 @@ class Driver:
         self.outcome: Outcome | None = None
         self.finished: float | None = None
         self._upstream = upstream
-        self._buffers = buffers
-        self._kept: int | None = None
         self._flying: dict[int, tuple[int, Sending]] = {}
         self._held: dict[int, Sending] = {}
         self._body_waits: dict[int, BodyWait] = {}
         self._sendings = 0
         self._alarm: float | None = None
         self._pending: list[act.Action] | None = None  # what is still to be carried out; None: nothing is being
-        self._overflowed = False
 
     # what a subclass may watch
 
@@ -242,7 +241,7 @@ class Driver:
         pending = self._pending = list(actions)
         for action in pending:  # it grows meanwhile
             self._do(action)
-        while self._overflowed:
+        while self.body.has_overflowed:
             pending.clear()
             self._lose_replay()
             for action in pending:
@@ -297,9 +296,9 @@ class Driver:
         self.key, self.endpoint = action.key, action.endpoint
         sending = self._upstream(attempt, now)
         if not _connecting(sending):  # a sending that never connects reads no body, and waits for no answer
-            self._read_body()
-            outgrown = self._kept == 0 and not self.call.needs_no_buffer
-            limit = self.idle_timeout if outgrown else self.attempt_timeout
+            self.body.read()
+            outgrown = self.body.is_lost and not self.call.needs_no_buffer
+            limit = self.timeouts.idle if outgrown else self.timeouts.attempt
             if limit is not None and sending.after > limit:
                 sending = Sending(limit, fault=FAULTS[FaultKind.ATTEMPT_TIMEOUT])
             self.call.request_sent(now, self.asked)
@@ -312,16 +311,8 @@ class Driver:
         self._flying[attempt] = (self._sendings, sending)
         self.clock.at(now + sending.after, UPSTREAM, self._arrive, attempt, self._sendings)
 
-    def _read_body(self) -> None:
-        """Read the whole body of the app's request, at once, with the first sending that connects."""
-        if self._kept is not None or self._buffers is None or not self.body_size:
-            return
-        kept = self._buffers.keep(self.body_size)
-        self._kept = self.body_size if kept else 0
-        self._overflowed = not kept
-
     def _lose_replay(self) -> None:
-        self._overflowed = False
+        self.body.has_overflowed = False
         if self.finished is None and self.delivered is None:
             sending = (attempt for attempt, (_, fate) in self._flying.items() if not _connecting(fate))
             self._then(self.call.replay_lost(self.clock.now, min(sending, default=0)))
@@ -331,7 +322,7 @@ class Driver:
         body's last piece.
         """
         attempt = self.delivered = action.attempt
-        self._free()
+        self.body.free()
         flying = self._flying.pop(attempt, None)
         sending = self._held.pop(attempt) if flying is None else flying[1]
         assert sending.reply is not None
@@ -376,19 +367,14 @@ class Driver:
 
     def _wait_in_silence(self, attempt: int) -> None:
         """Wait for the idle timeout of an answer that has begun and sends nothing more."""
-        if self.idle_timeout is not None:
-            self.clock.at(self.clock.now + self.idle_timeout, DEADLINE, self._fall_silent, attempt)
+        if self.timeouts.idle is not None:
+            self.clock.at(self.clock.now + self.timeouts.idle, DEADLINE, self._fall_silent, attempt)
 
     def _fall_silent(self, attempt: int) -> None:
         if self.finished is None and (attempt == self.delivered or self._body_waits.pop(attempt, None) is not None):
             self._flying.pop(attempt, None)
             self._carry_out(self.call.failed(attempt, idle_timeout(answered=True), self.clock.now))
             self.ended(attempt)
-
-    def _free(self) -> None:
-        if self._kept and self._buffers is not None:
-            self._buffers.free(self._kept)
-            self._kept = 0
 
     def _do_peek(self, action: act.Peek) -> None:
         flying, body_wait = self._flying.get(action.attempt), action.body_wait
@@ -421,7 +407,7 @@ class Driver:
         if self.finished is None:
             self.finished = self.clock.now
             self.outcome = action.outcome
-            self._free()
+            self.body.free()
             self.over()
 
 
@@ -457,6 +443,3 @@ _CARRIED_OUT: dict[type[Any], Callable[[Driver, Any], Any]] = {
     act.Discard: lambda driver, action: driver._held.pop(action.attempt, None),
     act.Hold: lambda driver, action: None,  # an answer that has come whole is kept anyway
 }
-
-
-# -- what is written down of it -------------------------------------------------------------------------------------

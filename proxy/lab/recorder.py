@@ -40,7 +40,7 @@ class Recorder(Driver):
     @property
     def longest(self) -> float | None:
         """The seconds after which an attempt without an answer is given up; None if nothing bounds it."""
-        bounds = (self.attempt_timeout, first_byte_of(self.call.so_far.policy, self.call.so_far.request, self.asked))
+        bounds = (self.timeouts.attempt, first_byte_of(self.call.so_far.policy, self.call.so_far.request, self.asked))
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def enter(
@@ -67,10 +67,10 @@ class Recorder(Driver):
     ) -> Call:
         self.scope = scope
         request.body = KnownBody(self.asked)
-        self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
+        self.timeouts = policy.timeouts
         call = Call(request, policy, scope, env, self.set_alarm, elsewhere)
         if policy.tokens is not None:
-            size = max(self.body_size, sum(map(len, self.asked)))
+            size = max(self.body.size, sum(map(len, self.asked)))
             call.expects(estimate(policy.tokens, self.asked or None, size, scope.token_sizes, self.clock.now))
         return call
 

@@ -34,3 +34,34 @@ class BufferBudget:
     def free(self, size: int) -> None:
         """Free the bytes of a body that is no longer needed."""
         self._left += size
+
+
+class KeptBody:
+    """The body of one request, of `size` bytes, which the buffers keep for another attempt if they have room for it.
+    Without `buffers` there is room for every body. `has_overflowed`: the body was read, has found no room, and the call
+    has yet to be notified of that.
+    """
+
+    def __init__(self, size: int = 0, buffers: BufferBudget | None = None) -> None:
+        self.size = size
+        self.has_overflowed = False
+        self._buffers = buffers
+        self._kept: int | None = None  # bytes; None until the body is read
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the body was read and is not kept."""
+        return self._kept == 0
+
+    def read(self) -> None:
+        """Read the whole body, at once, with the first sending that connects."""
+        if self._kept is None and self._buffers is not None and self.size:
+            kept = self._buffers.keep(self.size)
+            self._kept = self.size if kept else 0
+            self.has_overflowed = not kept
+
+    def free(self) -> None:
+        """Free what is kept."""
+        if self._kept and self._buffers is not None:
+            self._buffers.free(self._kept)
+            self._kept = 0

@@ -10,6 +10,7 @@ from fuzz_judge import Case
 from fuzz_protocols import first_cases, mutate, run
 from memory_wire import EOF, RESET, Stage
 from strict_reader import Malformed, read_answer, read_requests
+from support.two_runs import examples, first_seed
 
 GET = b"GET http://u.example/x HTTP/1.1\r\nHost: u.example\r\n\r\n"
 
@@ -49,16 +50,16 @@ async def test_what_is_searched_are_calls_that_reach_an_upstream() -> None:
 
 
 def test_a_short_search_finds_nothing() -> None:
-    random = Random(20260101)
+    random = Random(20260101 + first_seed())
     corpus = first_cases(random)
-    left = 2500
+    cases = left = examples(2500)
 
     def next_case() -> Case | None:
         nonlocal left
         left -= 1
         return None if left < 0 else mutate(random.choice(corpus), corpus, random)
 
-    assert run(next_case) == 2500
+    assert run(next_case) == cases
 
 
 @pytest.mark.parametrize(

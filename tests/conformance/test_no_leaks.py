@@ -1,4 +1,4 @@
-"""Three thousand mixed calls with faults, and afterwards nothing is left over: no task, connection, timer, replay
+"""Thousands of mixed calls with faults, and afterwards nothing is left over: no task, connection, timer, replay
 buffer, place, socket or token, and none of the objects that a call is made of.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import uvloop
 from support.front import App, CutError, Front, chunked, policy, request
+from support.two_runs import examples, first_seed
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
@@ -29,7 +30,7 @@ from proxy.transport.connection import Connection
 from proxy.transport.replay_buffer import Replay
 from proxy.wire.fields import FieldBlock
 
-CALLS, APPS = 3_000, 50
+CALLS, APPS = examples(3_000), 50
 PARTS = (Attempt, Exchange, Call, AppConnection, Connection, Replay)
 #: So large that neither end is ever met, so that each token can be accounted for.
 QUOTA = QuotaSpec(capacity=10_000_000, initial=5_000_000)
@@ -195,7 +196,7 @@ async def one(app: App, make: Make, random: Random) -> bool:
 
 async def call_after_call(front: Front, authority: str, number: int) -> None:
     """An app that makes its share of the calls, on as many connections as it takes."""
-    random = Random(number)
+    random = Random(number + first_seed() * APPS)
     left = CALLS // APPS
     count = 0
 

@@ -289,9 +289,7 @@ class Watched(Driver):
     def __init__(
         self, clock: Clock, policy: Policy, spec: dict[str, Any], ledger: Ledger, buffers: BufferBudget
     ) -> None:
-        super().__init__(
-            clock, self._fate, attempt_timeout=policy.timeouts.attempt, body_size=spec["body"], buffers=buffers
-        )
+        super().__init__(clock, self._fate, timeouts=policy.timeouts, body_size=spec["body"], buffers=buffers)
         self.policy, self.spec, self.ledger = policy, spec, ledger
         self.all: list[Watched] = []
         self.sent = 0

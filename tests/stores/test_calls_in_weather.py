@@ -242,8 +242,7 @@ class Watched(Driver):
         self, clock: Clock, policy: Policy, upstream: Upstream, rng: random.Random, buffers: BufferBudget
     ) -> None:
         body = rng.choice([0, 0, 10, 60])
-        super().__init__(clock, self._fate, attempt_timeout=policy.timeouts.attempt, body_size=body, buffers=buffers)
-        self.idle_timeout = 900.0
+        super().__init__(clock, self._fate, timeouts=policy.timeouts, body_size=body, buffers=buffers)
         self.policy, self.upstream = policy, upstream
         self.request = Request(
             rng.choice(["GET", "GET", "POST"]),

@@ -104,7 +104,7 @@ class TokensKey:
         self.pool = min(self.pool, report.capacity - alive)
 
     def _meet(self, report: TokensReport, now: float) -> None:
-        """Count a new holder of the key. If the holder reported before Redis lost the key, which was then made anew,
+        """Count a new holder of the key. If the holder reported before Redis lost the key, which was then made again,
         the sums in its report were counted in the lost one, and are not counted again. While the new key is young, its
         level is lowered to the one that the holder knows, if that is lower.
         """

@@ -107,8 +107,7 @@ class _Simulated(Driver):
     """A call at one sidecar, made with one of the apps' API keys; the run is notified when the call is over."""
 
     def __init__(self, run: _Run, sidecar: _Sidecar, arrival: Arrival) -> None:
-        super().__init__(run.clock, self._fate, attempt_timeout=sidecar.policy.timeouts.attempt)
-        self.idle_timeout = sidecar.policy.timeouts.idle
+        super().__init__(run.clock, self._fate, timeouts=sidecar.policy.timeouts)
         self._run = run
         self._arrival = arrival
         self._sidecar = sidecar
@@ -135,7 +134,7 @@ class _Simulated(Driver):
     def call_elsewhere(self, entry: Fallback) -> Call:
         request, policy, scope = self._sidecar.others[entry.to]
         self._other = self._run.others[entry.to]
-        self.attempt_timeout, self.idle_timeout = policy.timeouts.attempt, policy.timeouts.idle
+        self.timeouts = policy.timeouts
         call = Call(request, policy, scope, self._sidecar.env, self.set_alarm)
         self.expect(call, policy, scope)
         return call
