@@ -128,21 +128,8 @@ class Attempt(Listener):
     """
 
     __slots__ = (
-        *(
-            "arrived",
-            "cursor",
-            "ended",
-            "fault",
-            "head",
-            "kept",
-            "kept_size",
-            "key",
-            "limit",
-            "body_wait",
-            "number",
-            "origin",
-        ),
-        "owner", "protocol", "replay", "sent_at", "sent_on", "state", "stream", "task", "trailers", "watch",
+        "arrived", "body_wait", "cursor", "ended", "fault", "head", "kept", "kept_size", "key", "limit", "number",
+        "origin", "owner", "protocol", "replay", "sent_at", "sent_on", "state", "stream", "task", "trailers", "watch",
     )  # fmt: skip
 
     head: ResponseHead

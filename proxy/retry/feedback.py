@@ -34,10 +34,10 @@ _ILL = frozenset({Class.TRANSIENT, Class.TIMEOUT})
 #: a destination that is not allowed, and of limits of this process.
 _NO_SIGN = frozenset(
     {
-        *("dns_error", "tls_certificate_error", "tls_protocol_error", "tls_alert_received"),
-        *("destination_ip_prohibited", "connection_limit_reached", "proxy_internal_error", "http_protocol_error"),
+        "dns_error", "tls_certificate_error", "tls_protocol_error", "tls_alert_received",
+        "destination_ip_prohibited", "connection_limit_reached", "proxy_internal_error", "http_protocol_error",
     }
-)
+)  # fmt: skip
 _LOST_STATUS = frozenset({502, 503, 504})
 #: The endings of attempts whose answer's class is transient, and names no delay, by status; most failures are these.
 _ANSWERED: dict[int, AttemptEnding] = {}

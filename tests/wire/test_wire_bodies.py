@@ -190,9 +190,6 @@ def test_by_length_exactly() -> None:
 def test_until_close() -> None:
     body = UntilCloseBody()
     assert body.feed(b"anything") == (b"anything", False, b"")
-    assert (
-        body.ends_with_connection and not LengthBody(1).ends_with_connection and not ChunkedBody().ends_with_connection
-    )
 
 
 def test_the_reader_for_a_framing() -> None:

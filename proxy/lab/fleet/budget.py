@@ -62,9 +62,9 @@ class BudgetReport:
     """A process's report to Redis about a budget: the arguments (`words`) of `budget.lua`."""
 
     __slots__ = (
-        *("age", "before", "dead", "holder", "known", "known_made", "making", "minimum", "percent", "sequence"),
-        *("sums", "window"),
-    )
+        "age", "before", "dead", "holder", "known", "known_made", "making", "minimum", "percent", "sequence",
+        "sums", "window",
+    )  # fmt: skip
 
     def __init__(self, words: Sequence[Any]) -> None:
         self.holder, self.sequence, self.known_made = str(words[0]), int(words[1]), str(words[2])

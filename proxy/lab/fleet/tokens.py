@@ -34,9 +34,9 @@ class TokensReport:
     """A process's report to Redis about a bucket: the arguments (`words`) of `tokens.lua`."""
 
     __slots__ = (
-        *("capacity", "changed", "changed_before", "dead", "holder", "keep", "known_level", "known_made", "making"),
-        *("more", "prices", "rate", "sequence", "spent", "spent_before", "start", "unit"),
-    )
+        "capacity", "changed", "changed_before", "dead", "holder", "keep", "known_level", "known_made", "making",
+        "more", "prices", "rate", "sequence", "spent", "spent_before", "start", "unit",
+    )  # fmt: skip
 
     def __init__(self, words: Sequence[Any]) -> None:
         self.holder, self.sequence, self.known_made = str(words[0]), int(words[1]), str(words[2])

@@ -34,9 +34,9 @@ class WeatherReport:
     """A process's report about a lane: the arguments (`words`) of `weather.lua`."""
 
     __slots__ = (
-        *("cut", "cut_age", "dead", "grown", "holder", "leaves", "limit_began", "limit_over", "making", "outage_began"),
-        *("outage_over", "own", "pause", "probe_age", "queued", "sequence", "served_age", "since_age", "wanted"),
-    )
+        "cut", "cut_age", "dead", "grown", "holder", "leaves", "limit_began", "limit_over", "making", "outage_began",
+        "outage_over", "own", "pause", "probe_age", "queued", "sequence", "served_age", "since_age", "wanted",
+    )  # fmt: skip
 
     def __init__(self, words: Sequence[Any]) -> None:
         self.holder, self.sequence = str(words[0]), int(words[1])

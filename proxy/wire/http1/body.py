@@ -45,8 +45,6 @@ class LengthBody:
 
     __slots__ = ("remaining",)
 
-    #: Whether the end of the connection is the end of this body, and not a cut.
-    ends_with_connection = False
     trailers = b""
 
     def __init__(self, size: int) -> None:
@@ -69,7 +67,6 @@ class UntilCloseBody:
 
     __slots__ = ()
 
-    ends_with_connection = True
     trailers = b""
 
     def feed(self, data: bytes, at: int = 0) -> tuple[bytes, bool, bytes]:
@@ -91,8 +88,6 @@ class ChunkedBody:
         "_checked", "_extensions", "_held", "_left", "_passing", "_plain", "_state", "owed", "passes", "payload",
         "reads", "trailers",
     )  # fmt: skip
-
-    ends_with_connection = False
 
     def __init__(self) -> None:
         self._state = _SIZE_LINE
