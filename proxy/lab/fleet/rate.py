@@ -34,10 +34,9 @@ class RateReport:
     """A process's report to Redis about a rate: the arguments (`words`) of `rate.lua`."""
 
     __slots__ = (
-        *("capacity", "changed", "changed_before", "crowd", "dead", "demand", "has", "holder", "keep", "known_level"),
-        *("known_made", "making", "more", "next_needs", "rate", "sequence", "spent", "spent_before", "start"),
-        "waiting",
-    )
+        "capacity", "changed", "changed_before", "crowd", "dead", "demand", "has", "holder", "keep", "known_level",
+        "known_made", "making", "more", "next_needs", "rate", "sequence", "spent", "spent_before", "start", "waiting",
+    )  # fmt: skip
 
     def __init__(self, words: Sequence[Any]) -> None:
         self.holder, self.sequence, self.known_made = str(words[0]), int(words[1]), str(words[2])
