@@ -23,13 +23,7 @@ PACKS = Path(__file__).parents[2] / "proxy/config/dialects"
 ONCE = "strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}"
 
 
-@pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+pytestmark = pytest.mark.usefixtures("no_surroundings")
 
 
 def upstream(dialect: str, url: str, more: str = "") -> str:

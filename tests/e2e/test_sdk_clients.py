@@ -30,21 +30,7 @@ AT_ONCE = "backoff: {base: 0s, jitter: none}"
 
 
 @pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of the developer's own proxies, keys and profiles; and clients wait for nobody."""
-    for name in (
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "NO_PROXY",
-        "OPENAI_BASE_URL",
-        "OPENAI_API_KEY",
-        "AWS_PROFILE",
-    ):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+def clients_do_not_wait(monkeypatch: pytest.MonkeyPatch, no_surroundings: None) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
 
 
@@ -354,20 +340,6 @@ async def test_stripe_that_retries_by_itself_is_recognised_by_its_key(tmp_path: 
     assert len(keys) == 1 and keys != {None}
 
 
-async def test_stripes_wish_for_another_try_ends_where_the_sidecar_gave_up(tmp_path: Path) -> None:
-    again = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Stripe-Should-Retry: true")
-    async with (
-        Upstream(again) as upstream,
-        Redrive(tmp_path, stripe_config(upstream, f"    strategy: {{kind: standard, {AT_ONCE}}}")) as redrive,
-    ):
-        client = stripe_client(redrive, retries=3)
-        with pytest.raises(stripe.APIError):
-            await ask(lambda: client.v1.customers.create({}))
-        line = await redrive.call()
-    assert len(upstream.requests) == 3
-    assert line["outcome"] == "attempts_exhausted"
-
-
 async def test_stripe_does_not_retry_on_top_where_the_sidecar_gave_up(tmp_path: Path) -> None:
     """The provider says nothing, and Stripe's library reads no x-should-retry."""
     async with (
@@ -380,15 +352,20 @@ async def test_stripe_does_not_retry_on_top_where_the_sidecar_gave_up(tmp_path: 
     assert len(upstream.requests) == 3
 
 
-async def test_a_stop_of_stripes_own_reaches_both(tmp_path: Path) -> None:
-    stop = answer(500, b'{"error": {"message": "no"}}', "Content-Type: application/json", "Stripe-Should-Retry: false")
+@pytest.mark.parametrize(
+    ("said", "attempts", "outcome"), [("true", 3, "attempts_exhausted"), ("false", 1, "pushback_stop")]
+)
+async def test_stripes_own_word_on_another_try(tmp_path: Path, said: str, attempts: int, outcome: str) -> None:
+    """Its wish for one ends where the sidecar gave up, and its stop reaches both."""
+    body = b'{"error": {"message": "no"}}'
+    fails = answer(500, body, "Content-Type: application/json", f"Stripe-Should-Retry: {said}")
     async with (
-        Upstream(stop) as upstream,
+        Upstream(fails) as upstream,
         Redrive(tmp_path, stripe_config(upstream, f"    strategy: {{kind: standard, {AT_ONCE}}}")) as redrive,
     ):
         client = stripe_client(redrive, retries=3)
         with pytest.raises(stripe.APIError):
             await ask(lambda: client.v1.customers.create({}))
         line = await redrive.call()
-    assert len(upstream.requests) == 1
-    assert line["outcome"] == "pushback_stop"
+    assert len(upstream.requests) == attempts
+    assert line["outcome"] == outcome

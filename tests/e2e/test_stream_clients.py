@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 from support.late import Late
+from support.llm_clients import HELLO, stream_of_anthropic, stream_of_completions
 from support.process import Redrive
 from support.scripted import Step, Turn, Upstream, answer
 
@@ -26,13 +27,7 @@ T = TypeVar("T")
 anthropic, openai = Late("anthropic"), Late("openai")
 
 
-@pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the developer's own proxies and keys."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "OPENAI_BASE_URL", "OPENAI_API_KEY",
-                 "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):  # fmt: skip
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+pytestmark = pytest.mark.usefixtures("no_surroundings")
 
 
 def event(data: dict[str, Any], name: str | None = None) -> bytes:
@@ -66,21 +61,6 @@ class Api:
         return self.name
 
 
-MESSAGES: Any = [{"role": "user", "content": "hello"}]
-
-
-def ask_anthropic(url: str) -> list[str]:
-    client = anthropic.Anthropic(api_key="sk-ant", base_url=f"{url}/llm", max_retries=0)
-    with client.messages.stream(model="m", max_tokens=10, messages=MESSAGES) as stream:
-        return list(stream.text_stream)
-
-
-def ask_completions(url: str) -> list[str]:
-    client = openai.OpenAI(api_key="sk-test", base_url=f"{url}/llm/v1", max_retries=0)
-    stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
-    return [chunk.choices[0].delta.content for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
-
-
 def ask_responses(url: str) -> list[str]:
     client = openai.OpenAI(api_key="sk-test", base_url=f"{url}/llm/v1", max_retries=0)
     stream = client.responses.create(model="m", input="hello", stream=True)
@@ -100,12 +80,12 @@ def chunk(content: str) -> bytes:
 
 def plainly_anthropic(url: str) -> str:
     client = anthropic.Anthropic(api_key="sk-ant", base_url=f"{url}/llm", max_retries=0)
-    return str(client.messages.create(model="m", max_tokens=10, messages=MESSAGES).content[0].text)  # type: ignore[union-attr]
+    return str(client.messages.create(model="m", max_tokens=10, messages=HELLO).content[0].text)  # type: ignore[union-attr]
 
 
 def plainly_openai(url: str) -> str:
     client = openai.OpenAI(api_key="sk-test", base_url=f"{url}/llm/v1", max_retries=0)
-    return str(client.chat.completions.create(model="m", messages=MESSAGES).choices[0].message.content)
+    return str(client.chat.completions.create(model="m", messages=HELLO).choices[0].message.content)
 
 
 MESSAGE = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None,
@@ -118,7 +98,7 @@ PART = {"item_id": "i", "output_index": 0, "content_index": 0, "logprobs": []}
 
 ANTHROPIC = Api(
     "anthropic",
-    ask_anthropic,
+    stream_of_anthropic,
     typed({"type": "message_start", "message": MESSAGE}) + typed({"type": "ping"}),
     typed({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
     + typed({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}),
@@ -133,7 +113,7 @@ ANTHROPIC = Api(
 )
 COMPLETIONS = Api(
     "openai",
-    ask_completions,
+    stream_of_completions,
     b": OPENROUTER PROCESSING\n\n",
     chunk("hi"),
     b"data: [DONE]\n\n",

@@ -18,21 +18,14 @@ from typing import Any
 import aiohttp
 import pytest
 from support.late import Late
+from support.llm_clients import stream_of_anthropic, stream_of_completions
 from support.process import Redrive
 from support.scripted import Upstream
 
-anthropic, openai, genai = Late("anthropic"), Late("openai"), Late("google.genai")
-MESSAGES: Any = [{"role": "user", "content": "hello"}]
+openai, genai = Late("openai"), Late("google.genai")
 
 
-@pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the developer's own proxies and keys."""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "OPENAI_BASE_URL", "OPENAI_API_KEY",
-                 "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "GOOGLE_API_KEY", "GEMINI_API_KEY",
-                 "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI"):  # fmt: skip
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+pytestmark = pytest.mark.usefixtures("no_surroundings")
 
 
 def event(data: dict[str, Any] | str, name: str | None = None) -> bytes:
@@ -45,18 +38,6 @@ def typed(kind: str, **data: Any) -> bytes:
 
 
 # -- the clients, as an app has them; each returns the texts that it got ----------------------------------------------
-
-
-def by_anthropic(url: str) -> list[str]:
-    client = anthropic.Anthropic(api_key="sk-ant", base_url=f"{url}/llm", max_retries=0)
-    with client.messages.stream(model="m", max_tokens=10, messages=MESSAGES) as stream:
-        return list(stream.text_stream)
-
-
-def by_completions(url: str) -> list[str]:
-    client = openai.OpenAI(api_key="sk-test", base_url=f"{url}/llm/v1", max_retries=0)
-    stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
-    return [chunk.choices[0].delta.content for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
 
 
 def by_responses(url: str) -> list[str]:
@@ -124,7 +105,7 @@ class Stream:
 STREAMS = {
     "anthropic": Stream(
         "anthropic",
-        by_anthropic,
+        stream_of_anthropic,
         (
             typed("message_start", message=MESSAGE),
             typed("ping"),
@@ -139,13 +120,13 @@ STREAMS = {
     ),
     "completions": Stream(
         "openai",
-        by_completions,
+        stream_of_completions,
         (*map(chunk, TEXT), chunk(None, "stop"), event("[DONE]")),
         "openai:APIError",
         ends=4,
     ),
     "completions without [DONE]": Stream(
-        "openai", by_completions, (*map(chunk, TEXT), chunk(None, "stop")), "openai:APIError"
+        "openai", stream_of_completions, (*map(chunk, TEXT), chunk(None, "stop")), "openai:APIError"
     ),
     "responses": Stream(
         "openai",

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.late import Late
-from support.llm_clients import CLIENTS, SURROUNDINGS
+from support.llm_clients import CLIENTS
 from support.process import Redrive
 from support.redis_server import RedisServer, needs_redis
 from support.token_providers import PROVIDERS, AzureOpenAI, Provider
@@ -32,12 +32,7 @@ PRICES = {"openai": 300, "azure": 300, "anthropic": 200, "google": 100}
 PART, BURST = 0.83, 0.15
 
 
-@pytest.fixture(autouse=True)
-def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the developer's own proxies and keys."""
-    for name in SURROUNDINGS:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+pytestmark = pytest.mark.usefixtures("no_surroundings")
 
 
 def provider(name: str, at_once: int) -> Provider:

@@ -24,14 +24,15 @@ anthropic, openai, genai, genai_types = (
 PROMPT, MAXIMUM = 400, 200
 Call = Callable[[int], Awaitable[None]]
 
-#: What the clients look for in the surroundings.
+#: The variables of the environment that providers' clients look for.
 SURROUNDINGS = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "AZURE_OPENAI_API_KEY",
-    "AZURE_OPENAI_ENDPOINT",
+    "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_GENAI_USE_VERTEXAI", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "AWS_PROFILE",
 )  # fmt: skip
 
 _MESSAGES: Any = [{"role": "user", "content": "x" * PROMPT}]
+HELLO: Any = [{"role": "user", "content": "hello"}]
 
 
 def _retries(wanted: bool) -> dict[str, int]:
@@ -51,6 +52,20 @@ def _chat(client: Any) -> Call:
 
 def openai_client(url: str, *, retries: bool) -> Call:
     return _chat(openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", timeout=600, **_retries(retries)))
+
+
+def stream_of_anthropic(url: str) -> list[str]:
+    """The texts of a message that is streamed, from the upstream `llm`."""
+    client = anthropic.Anthropic(api_key="sk-ant", base_url=f"{url}/llm", max_retries=0)
+    with client.messages.stream(model="m", max_tokens=10, messages=HELLO) as stream:
+        return list(stream.text_stream)
+
+
+def stream_of_completions(url: str) -> list[str]:
+    """The texts of a chat completion that is streamed, from the upstream `llm`."""
+    client = openai.OpenAI(api_key="sk-test", base_url=f"{url}/llm/v1", max_retries=0)
+    stream = client.chat.completions.create(model="m", messages=HELLO, stream=True)
+    return [chunk.choices[0].delta.content for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
 
 
 def azure_client(url: str, *, retries: bool) -> Call:
