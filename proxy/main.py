@@ -33,6 +33,7 @@ from proxy.machine_limits import MachineLimits
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.masking import config as masked
 from proxy.observe.metrics import Metrics
+from proxy.observe.sink import Turn
 from proxy.observe.telemetry import interval, metric_sender
 from proxy.process import Background, EndOfProcess, Given, WorkerFailedError, failure_notifier, within
 from proxy.process_log import ProcessLog
@@ -111,7 +112,6 @@ class ServerProcess:
         self._manager = ServiceManager(os.environ)
         self._metrics = Metrics()
         self._log, self._serving = self._alone() if processes(settings.workers) == 1 else self._workers()
-        self._figures = metric_sender(os.environ, wall(), self._log.notify)
         self._beside = Background(failure_notifier(self._log.notify))
         serving = self._serving
         admin = Pages(lambda: admin_app(self._view(), self._access), serving.is_own, serving.left)
@@ -131,7 +131,7 @@ class ServerProcess:
 
     def _alone(self) -> tuple[ProcessLog, DataPath | Workers]:
         """Make the log of a single process (without workers), and the part of it that carries the calls."""
-        log = ProcessLog(self._loop, self.settings, self._metrics)
+        log = self._begin_log()
         path = data_path(self.settings, log.sink, log.notify, self._metrics)
         if path.log is not None:
             path.log.also = log.notices.also
@@ -147,10 +147,18 @@ class ServerProcess:
         from proxy.supervisor.workers import Workers
 
         memory = open_memory(descriptor())
-        log = ProcessLog(self._loop, self.settings, self._metrics, LogTurn(memory))
+        log = self._begin_log(LogTurn(memory))
         gathered = Aggregate(self._metrics, AggregatedCalls())
         workers = Workers(self.settings, memory, gathered, via=draw_via(), notify=log.notify, trouble=log.trouble)
         return log, workers
+
+    def _begin_log(self, turn: Turn | None = None) -> ProcessLog:
+        """Make the log of this process, and what sends its metrics. `turn`: whose turn it is to write, if several
+        processes write the log. Spans are set up later: what was set up last reports an exporter's failures.
+        """
+        log = ProcessLog(self._loop, self.settings, self._metrics, turn)
+        self._figures = metric_sender(os.environ, wall(), log.notify)
+        return log
 
     # -- beginning ------------------------------------------------------------------------------------------------
 
