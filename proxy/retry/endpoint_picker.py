@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Choice, Endpoints
 from proxy.retry.facts import Fault, FaultKind
+from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.payment import Payment
 from proxy.retry.policy import Policy
 from proxy.retry.states import Flight, Flying, State
@@ -65,17 +66,29 @@ class EndpointPicker:
         """Whether an endpoint has asked this call to wait, while the call went on elsewhere at once."""
         return self._pushed is not None
 
+    def was_pushed_last(self, now: float) -> bool:
+        """Whether the endpoint at which the call failed last will not want the call yet at the time `now`."""
+        return self._pushed is not None and bool(self._failed_at) and self.left(self._failed_at[-1], now) > 0
+
     def left(self, index: int, now: float) -> float:
         """The seconds for which the endpoint with the number `index` does not want this call, by its own answer to it;
         0 if it said nothing of the kind.
         """
-        return 0.0 if self._pushed is None else max(0.0, self._pushed.get(index, now) - now)
+        left = 0.0 if self._pushed is None else self._pushed.get(index, now) - now
+        return left if left > EPSILON else 0.0
 
     def soonest(self, now: float) -> float:
         """The seconds until the first endpoint wants this call again; 0 if one does now."""
         if self._pushed is None:
             return 0.0
         return min((self.left(index, now) for index in self.endpoints.able(now)), default=0.0)
+
+    def sooner(self, now: float, waits: Callable[[str], float]) -> float:
+        """The seconds until one of the endpoints but that at which the call failed last is free for it; infinity if
+        there is none. `waits`: returns the seconds for which the endpoint with a given label would hold the call.
+        """
+        others = (index for index in self.endpoints.able(now) if index != self._failed_at[-1])
+        return min((max(waits(self.label(index)), self.left(index, now)) for index in others), default=NEVER)
 
     def load(self, index: int) -> Places | None:
         """The count of the attempts under way to the endpoint with the number `index`; None if they are not counted."""

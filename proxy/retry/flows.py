@@ -112,9 +112,15 @@ def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, fl
             picker.push_back(now + delay)
         return True, None
     at_once, wait = (False, delay) if next_attempt.keys is None else next_attempt.keys.wait_after(failure, now)
-    if picker is not None and picker.is_pushed and not at_once:
+    if picker is None or at_once:
+        return at_once, wait
+    sooner = next_attempt.sooner_elsewhere(failure, now)
+    if sooner is not None and delay is not None:
+        picker.push_back(now + delay)
+        return False, sooner or None
+    if picker.is_pushed:
         wait = max(wait or 0.0, picker.soonest(now)) or None
-    return at_once, wait
+    return False, wait
 
 
 # -- attempts one after another ---------------------------------------------------------------------------------------
@@ -343,7 +349,9 @@ class SequentialFlow:
         next_attempt = call.next_attempt
         keys = next_attempt.keys
         renewed = keys is not None and keys.renew(failure, now)
-        goes_elsewhere = decided.due <= now and next_attempt.another_at_once(failure, now)
+        picker = next_attempt.picker
+        goes_elsewhere = picker is not None and picker.was_pushed_last(decided.due)
+        goes_elsewhere = goes_elsewhere or (decided.due <= now and next_attempt.another_at_once(failure, now))
         if began is not None and (renewed or goes_elsewhere):  # its first place is for calls that go where it was named
             next_attempt.gates().met(began)
         elif began is not None:

@@ -227,12 +227,25 @@ class NextAttempt:
         """Whether the next attempt is sent to another endpoint at once: by `pushback.of: endpoint`, a delay that one
         endpoint names does not hold calls to the others (contract, section 5, "Whose word it is").
         """
+        return self._is_word_of_endpoint(failure) and self.is_free_elsewhere(now)
+
+    def sooner_elsewhere(self, failure: Failure, now: float) -> float | None:
+        """The seconds until another endpoint is free for the call, if that is sooner than the delay which this failure
+        names for its own endpoint; None if it is not, or if the delay holds for all endpoints.
+        """
+        picker, delay = self.picker, failure.pushback.delay
+        if picker is None or delay is None or not self._is_word_of_endpoint(failure):
+            return None
+        governor, caller, waiter = self.scope.governor, self.caller(), self.gates()
+        sooner = picker.sooner(now, lambda label: governor.wait_at(waiter, caller, label, now))
+        return sooner if sooner < delay else None
+
+    def _is_word_of_endpoint(self, failure: Failure) -> bool:
+        """Whether an answer like this failure speaks for its endpoint alone, of several."""
         picker, policy = self.picker, self.policy
         if picker is None or policy.pushback.of != "endpoint" or not picker.several or failure.status is None:
             return False
-        if failure.verdict.cls is not _THROTTLING and (failure.status != 503 or failure.pushback.delay is None):
-            return False
-        return self.is_free_elsewhere(now)
+        return failure.verdict.cls is _THROTTLING or (failure.status == 503 and failure.pushback.delay is not None)
 
     def is_free_elsewhere(self, now: float) -> bool:
         """Whether there is an endpoint at which the call has not failed, and to which it could be sent now."""

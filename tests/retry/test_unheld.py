@@ -136,3 +136,13 @@ def test_a_longer_delay_begins_no_test_that_is_not_called_for() -> None:
     test.holds_again()
     assert not test.opens(counts, 10.0)
     assert test.pace is None
+
+
+def test_the_pace_is_that_of_the_calls_of_the_latest_seconds() -> None:
+    counts, unheld = HeldCounts(), Unheld()
+    for number in range(200):
+        counts.call_came(number / 10)
+    assert counts.rate > 8.0
+    assert unheld.begins_at(80.0, 10.0)
+    assert unheld.opens(counts, 80.0)
+    assert unheld.pace is not None and unheld.pace.rate < 4.0
