@@ -2,13 +2,16 @@
 
 A kind is a function that gets a source of chance, and returns a scenario's keys as YAML, without its name and seed.
 Rates, delays, times of answers, shares and numbers of sidecars are drawn from what was played by hand in decision 0015,
-and from the values between. `drawn` makes the scenarios of a seed: the same seed gives the same ones.
+and from the values between. Further kinds are in `tools/drawn_weather_more.py`. `drawn` makes the scenarios of a seed:
+the same seed gives the same ones.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+
+from drawn_weather_more import MORE_KINDS
 
 Kind = Callable[[random.Random], str]
 
@@ -354,6 +357,7 @@ KINDS: dict[str, Kind] = {
     "flaps": _flaps,
     "waves": _waves,
     "slower_and_slower": _slower_and_slower,
+    **MORE_KINDS,
 }
 
 

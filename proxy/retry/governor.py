@@ -15,6 +15,7 @@ soon be.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from proxy.retry.ahead import Ahead, AheadLane
 from proxy.retry.caller import Caller, Name, is_credentials, is_fleets
@@ -23,7 +24,8 @@ from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, Request
 from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes, longest, may_hold
-from proxy.retry.losses import Losses, was_never_there
+from proxy.retry.losses import Losses, is_older, was_never_there
+from proxy.retry.outage import LONG
 from proxy.retry.patience import Patience
 from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.token_bucket import STEP
@@ -119,8 +121,8 @@ class Governor:
         if cools and not is_out and at <= now:
             line, at = self._ask_ahead_last(waiter, caller, lanes, now)
             why = "ahead" if at > now else ""
-        if is_out and why == "cooldown":
-            _leave_probes(lanes, waiter, now)
+        if is_out:
+            _settle_probes(lanes, waiter, why, self.usual.of(caller.names.timed), now)
         joined = tuple(lane for _, lane in lanes if lane.has(waiter))
         if line is not None and line.has(waiter):
             joined = (line, *joined)
@@ -240,11 +242,12 @@ class Governor:
         base = self.lanes.of_endpoint(caller.endpoint)
         if attempt not in self._in and base.limit.most == _NEVER:  # nothing holds calls, or held this one
             self._note_time(caller.names.timed, sent, now, base.traffic)
-            if base.traffic.is_watched or base.outage.since < _NEVER or base.outage.in_vain:
-                self.losses.answered_well(caller.names, base, now, self.holds(now))
-            return
-        self._landed(attempt, caller, sent, now, well=True)
-        self.losses.answered_well(caller.names, base, now, self.holds(now))
+            if not (base.traffic.is_watched or base.outage.since < _NEVER or base.outage.in_vain):
+                return
+        else:
+            self._landed(attempt, caller, sent, now, well=True)
+        if not is_older(base, sent):
+            self.losses.answered_well(caller.names, base, now, self.holds(now))
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
         """Note that an attempt which the driver sent without making a `Call` (`request_hints.may_start_undecided`) was
@@ -344,7 +347,7 @@ class Governor:
         base, lost, joined = lanes.of_endpoint(caller.endpoint), ending.lost, self._in.get(attempt, ())
         if lost and not losses.probe_lost(attempt, joined, base, now) and caller.outages:
             losses.lost(caller, ending, now, base, again=again)
-        if lost != "endpoint":
+        if lost != "endpoint" and not is_older(base, sent):
             losses.answered(names, base, now, not lost, self.holds(now))
         if ending.refused and caller.limits:
             in_outage = lost and (losses.is_lost(names, base) or (lost == "endpoint" and was_never_there(base, now)))
@@ -595,13 +598,18 @@ def _cools(lane: Lane, waiter: Waiter, caller: Caller, now: float) -> bool:
     return bool(lane.queue) and waiter not in lane.due and _applies(lane.holds(now), caller)
 
 
-def _leave_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, now: float) -> None:
-    """Let another call be the probe of one of these lanes' outages, if this call was to be it and a delay holds it. A
-    limit, that of a slow start too, gives it a place soon; calls that left for that passed the probe round for ever.
+def _settle_probes(lanes: list[tuple[Name, Lane]], waiter: Waiter, why: str, usual: float, now: float) -> None:
+    """Note how long the answer to this call usually takes (`usual`, in seconds), if it is the probe of one of these
+    lanes' outages. Let another call be the probe if a delay holds this one (`why`: what holds it). A limit, that of a
+    slow start too, gives it a place soon; calls that left for that passed the probe round for ever.
     """
-    for _, lane in lanes if any(now < lane.until for _, lane in lanes) else ():
+    is_delayed = why == "cooldown" and any(now < lane.until for _, lane in lanes)
+    for _, lane in lanes:
         if lane.outage.probe is waiter:
-            lane.leave(waiter, now)
+            if is_delayed:
+                lane.leave(waiter, now)
+            elif usual > LONG:
+                lane.change(partial(lane.outage.expect_late, now), now)
 
 
 def _is_not_out(named: tuple[Name, Lane]) -> bool:

@@ -30,7 +30,7 @@ from proxy.retry.fair_order import app_of
 from proxy.retry.fleet_part import FleetPart
 from proxy.retry.lane_places import LanePlaces
 from proxy.retry.lane_queue import LaneQueue
-from proxy.retry.limit import Limit
+from proxy.retry.limit import DOUBLES, Limit
 from proxy.retry.lost_rows import LostRow
 from proxy.retry.outage import Outage
 from proxy.retry.starter import Starter
@@ -369,7 +369,7 @@ class Lane:
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
         """Note that the waiting call's attempt is being sent. Returns whether the attempt has a place."""
         if self.outage.probe is waiter:
-            self.outage.probes(attempt)
+            self.outage.probe = attempt
         if self._starter.waiter is waiter:  # it was due at the very end of the delay, so that nothing held it
             self._starter.waiter = None
         if self.due.sent(waiter, now) and self.queue:
@@ -479,6 +479,8 @@ class Lane:
             return _NEVER
         places = self.places
         places.expire(limit.begun, self.place_seconds, now)
+        if self.usual_time > 2.0 * DOUBLES and self.queue and places.in_use() >= int(limit.most):
+            limit.grow_unanswered(self.usual_time, now - places.oldest(limit.begun, now), now)
         return min(int(limit.most) - places.in_use(), self.fleet.places(limit.returns) - places.own_in_use())
 
     def release(self, now: float, asking: Waiter | None = None) -> None:
@@ -574,9 +576,10 @@ class Lane:
         if now < self.until:
             return self.until
         if self.outage.is_on:
-            if self.outage.probe is not None or not self.fleet.may_probe:
+            if not self.fleet.may_probe:
                 return _NEVER
-            return max(self.outage.probe_at, math.nextafter(now, _NEVER))
+            at = self.outage.probe_at if self.outage.probe is None else self.outage.long_at
+            return max(at, math.nextafter(now, _NEVER))
         blocked = self.due.block_until(now, self.place_seconds)
         if blocked > now:
             return blocked
@@ -586,7 +589,8 @@ class Lane:
         if self.limit.pace.holds(now) and self.free(now) >= 1:
             return max(self.limit.pace.next_at, math.nextafter(now, _NEVER))
         since = self.places.oldest(self.limit.begun, self.until)
-        return max(since + self.place_seconds, math.nextafter(now, _NEVER))
+        at = min(since + self.place_seconds, self.limit.doubles_at(now))
+        return max(at, math.nextafter(now, _NEVER))
 
 
 def _has_place_now(lane: Lane, now: float) -> bool:

@@ -1,5 +1,7 @@
 # An attribute that a class here gets is added here too: a compiled class has no other (CONTRIBUTING, "What is compiled").
 
+cimport cython
+
 from proxy.retry.evidence cimport Evidence
 from proxy.retry.spacing cimport Spacing
 from proxy.retry.trial cimport Trial
@@ -10,6 +12,8 @@ cdef double _NEVER
 
 cdef class SinceCut:
     cdef public double fastest
+    cdef public double unanswered
+    cdef public double doubled_at
     cdef public long latest
     cdef public long sent
     cdef public long served
@@ -59,7 +63,11 @@ cdef class Limit:
     cpdef _space_more(self, double by, double now)
     cpdef _space_less(self, double pace)
     cpdef bint _times_out(self, double now) except -1
+    cpdef double _slowest(self) except -1
     cpdef double _level(self) except -1
+    @cython.locals(since=SinceCut)
+    cpdef grow_unanswered(self, double usual, double oldest, double now)
+    cpdef double doubles_at(self, double now) except? -1
     cpdef double _growth(self, double now) except -1
     cpdef drain(self, long waiting, double now, double pace=*)
     cpdef held(self, double since, double now)

@@ -89,8 +89,10 @@ _UNBOUND, _PACED, _UNBOUND_LONGEST, _AGAIN = 2.0, 2.5, 30.0, 15.0
 #: The pace, in sendings a second, that no trial goes below: section 9, rule 3, allows a sidecar as much at any time,
 #: and a client of one call at a time would wait for it.
 _ALWAYS = 2.0
-#: The pace, in sendings a second, for an upstream that serves nothing.
-_PROBES = 1.0
+#: The pace, in sendings a second, for an upstream that serves nothing; the least of clients that call less often.
+_PROBES, _SELDOM = 1.0, 0.1
+#: The seconds in which the places double while calls return from an outage and answers take more than twice as long.
+DOUBLES = 1.0
 #: The first pace is so many times the calls that come at most, if an answer that names a delay shows that places alone
 #: allow too fast a pace, and no usual rate is known: each refusal delays all calls, while a slow pace soon grows.
 _FIRST = 1.5
@@ -99,10 +101,12 @@ _FIRST = 1.5
 class SinceCut:
     """The attempts that were sent since the limit was last cut. `sent`, `served`, `refused`: how many were. `latest`:
     how many answers came since `fastest` was last looked at. `fastest`: the time of the fastest of these answers, as a
-    multiple of the usual time; infinity for none.
+    multiple of the usual time; infinity for none. `unanswered`: how many places there may be before answers come, since
+    they take long; 0 if answers have to come first. `doubled_at`: when the places were doubled so last, or the first
+    attempt was sent (seconds).
     """
 
-    __slots__ = ("fastest", "latest", "refused", "sent", "served")
+    __slots__ = ("doubled_at", "fastest", "latest", "refused", "sent", "served", "unanswered")
 
     def __init__(self) -> None:
         self.clear()
@@ -110,7 +114,7 @@ class SinceCut:
     def clear(self) -> None:
         """Set all counts to zero, because the limit is cut."""
         self.sent = self.served = self.refused = self.latest = 0
-        self.fastest = _NEVER
+        self.fastest, self.unanswered, self.doubled_at = _NEVER, 0.0, -_NEVER
 
 
 class Limit:
@@ -174,7 +178,7 @@ class Limit:
         self._begin(1.0, _NEVER, now)
         self.returns = cooldown
         if not cooldown and self.last_ratio > SLOW and self._times_out(now):
-            self._spaced = max(_PROBES, self.evidence.traffic.rate / 2)
+            self._spaced = max(self._slowest(), self.evidence.traffic.rate / 2)
             self.pace.slow_down(self._spaced)
         if cooldown and self._quick_at == now:
             self.pace.resume(now)
@@ -290,6 +294,8 @@ class Limit:
 
     def sent(self, now: float) -> None:
         """Note that an attempt is sent under the limit."""
+        if not self._since_cut.sent:
+            self._since_cut.doubled_at = now
         self._since_cut.sent += 1
         self._trial.sent()
         if self.evidence.least_gap is not None:
@@ -351,7 +357,7 @@ class Limit:
         room = 1.0 - (max(1.0, min(most, expected)) - 1.0) / (most - 1.0)
         by = 1.0 + _MORE * room ** (_STEEP if self._cut_at > self.begun else 2.0)
         by **= min(_MOST_AT_ONCE, max(_LEAST_AT_ONCE, _A_SECOND / pace))
-        more = _MORE_OF_USUAL * max(_PROBES, self.evidence.traffic.rate) / 2.0 * room * room
+        more = _MORE_OF_USUAL * (self.evidence.traffic.rate or _PROBES) / 2.0 * room * room
         self._space_less(pace * by + more / pace)
 
     def _space_more(self, by: float, now: float) -> None:
@@ -359,8 +365,35 @@ class Limit:
         is multiplied.
         """
         pace = self.pace.rate
-        self.pace.slow_down(max(min(pace, _PROBES), pace * by))
+        self.pace.slow_down(max(min(pace, self._slowest()), pace * by))
         self._cut(now)
+
+    def _slowest(self) -> float:
+        """The pace, in sendings a second, below which it is not cut because attempts time out: one a second, or half of
+        the usual rate, if that is less. Many clients that seldom call would otherwise ask for more than they do while
+        all is well, and the upstream would never recover.
+        """
+        rate = self.evidence.traffic.rate
+        return min(_PROBES, max(_SELDOM, rate / 2.0)) if rate else _PROBES
+
+    def grow_unanswered(self, usual: float, oldest: float, now: float) -> None:
+        """Double the places, while calls return from an outage, if all of them have been in use for a second, and
+        nothing is refused, although no answer has come yet. This is done only where answers take longer, and up to as
+        many places as are usually in use: calls that wait for a long poll's end would wait in vain. `usual`: the usual
+        time of an answer in seconds. `oldest`: how long the oldest attempt is under way, in seconds.
+        """
+        since, is_slow_start = self._since_cut, self.threshold == _NEVER and not self.returns
+        since.unanswered = self.evidence.traffic.rate * usual if is_slow_start and oldest <= FAST * usual else 0.0
+        more = min(self.most, since.unanswered - self.most)
+        if more > 0.0 and since.sent and not since.refused and now >= since.doubled_at + DOUBLES:
+            since.doubled_at = now
+            self.most += more
+            self.grown += more
+
+    def doubles_at(self, now: float) -> float:
+        """The time at which `grow_unanswered` may double the places next; infinity if answers have to come first."""
+        at = self._since_cut.doubled_at + DOUBLES
+        return at if now < at and self.most < self._since_cut.unanswered else _NEVER
 
     def _growth(self, now: float) -> float:
         """The number of places by which the limit grows in a round trip: one, and more and more once nothing was
@@ -557,7 +590,7 @@ class Limit:
         else:
             if not self._spaced:
                 self._spaced = pace = self.pace.rate or 1.0 / max(now - sent, 0.001)
-            self.pace.slow_down(max(min(pace, _PROBES), pace * _SLOW_CUT))
+            self.pace.slow_down(max(min(pace, self._slowest()), pace * _SLOW_CUT))
 
     def _space(self) -> None:
         """Space sendings so far apart that fewer than one attempt is under way on average, because answers take much
@@ -566,7 +599,7 @@ class Limit:
         pace = self.pace.rate
         if not self._spaced:
             self._spaced = pace = pace or 1.0 / max(self._answers.gap_long, self.round_trip, 0.001)
-        self.pace.slow_down((pace or self._spaced) * _SLOW_CUT)
+        self.pace.slow_down(max(min(SLOWEST, self._slowest()), (pace or self._spaced) * _SLOW_CUT))
 
     def _space_less(self, pace: float) -> None:
         """Space sendings less far apart, because an answer did not take long. `pace`: the new number of sendings a
@@ -612,7 +645,7 @@ class Limit:
         """An estimate of the seconds until a waiting call is sent. `ahead`: how many calls are before it in the queue.
         `share`: how many of the places this process may use.
         """
-        trip = self.round_trip
+        trip = self.round_trip if self.most >= self._since_cut.unanswered else min(DOUBLES, self.round_trip)
         most = max(1.0, min(self.most, share))
         wait = (
             math.log2(1 + ahead / most) * trip if most < self.threshold else ahead * trip / most

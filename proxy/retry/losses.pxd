@@ -49,3 +49,4 @@ cdef class Losses:
 
 cpdef bint was_never_there(Lane lane, double now) except -1
 cdef bint _is_out(Lane lane) except -1
+cpdef bint is_older(Lane base, double sent) except -1

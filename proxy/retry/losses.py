@@ -268,3 +268,11 @@ def was_never_there(lane: Lane, now: float) -> bool:
 def _is_out(lane: Lane | None) -> bool:
     """Whether this lane has an outage, or had one whose end calls waited for in vain; False if there is no lane."""
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
+
+
+def is_older(base: Lane, sent: float) -> bool:
+    """Whether an attempt was sent before an outage of its endpoint began, so that its answer does not show that the
+    outage is over: it comes by a connection that was made before. `base`: the lane of the endpoint. `sent`: the time at
+    which the attempt was sent.
+    """
+    return sent < base.outage.since < _NEVER

@@ -15,6 +15,7 @@ cdef class Outage:
     cdef public double answered_at
     cdef public bint in_vain
     cdef public object probe
+    cdef public double long_at
     cdef public double probe_at
     cdef public double _gap
     cdef public double _probed_at
@@ -35,6 +36,7 @@ cdef class Outage:
     cpdef bint answered(self, double now) except -1
     cpdef bint is_due(self, double now) except -1
     cpdef probes(self, probe)
+    cpdef expect_late(self, double now)
     cpdef held_in_vain(self)
     cpdef probe_soon(self, double now)
     cpdef keep_apart(self, Outage other, long out)

@@ -33,6 +33,8 @@ _CHANCE = 1e-3
 ANSWERED_WITHIN = 600.0
 #: Seconds between probes: at first, and at most.
 FIRST_PROBE, LAST_PROBE = 0.1, 1.0
+#: The usual time of an answer (seconds) above which a probe takes long.
+LONG = 2.0
 #: Seconds without an attempt after which an outage is not known any more.
 UNKNOWN_AFTER = 10.0
 #: Seconds for which a call that comes late in an outage waits at most for a probe; and the age of the last probe from
@@ -55,12 +57,14 @@ class Outage:
     outage. `endings`: how the attempts ended that show it, as far as they are known. `begins_again`: the next attempt
     without an answer begins a new row, since an outage was forgotten. `answered_at`: the time of the last answer.
     `in_vain`: a call was held for as long as a call may be, and no answer has come since. `probe`: the probe under way,
-    None for none. `probe_at`: the time from which the next probe may be sent. Times are seconds on the callers' clock.
+    None for none. `probe_at`: the time from which the next probe may be sent. `long_at`: the time from which it may be
+    sent although another is under way, infinity if that is answered soon as a rule. Times are seconds on the callers'
+    clock.
     """
 
     __slots__ = (
         "_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "begins_again",
-        "endings", "in_vain", "probe", "probe_at", "since",
+        "endings", "in_vain", "long_at", "probe", "probe_at", "since",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -72,6 +76,7 @@ class Outage:
         self._turned_at = -_NEVER  # the last of them at this time
         self.probe: object | None = None
         self.probe_at = -_NEVER  # when the next probe may be sent
+        self.long_at = _NEVER
         self._gap = FIRST_PROBE
         self._probed_at = -_NEVER  # when the last probe ended
         self.endings: list[str] = []
@@ -134,11 +139,18 @@ class Outage:
 
     def is_due(self, now: float) -> bool:
         """Whether a probe may be sent now."""
-        return self.probe is None and now >= self.probe_at
+        return now >= (self.probe_at if self.probe is None else self.long_at)
 
     def probes(self, probe: object) -> None:
         """Note that this attempt is sent as the probe."""
         self.probe = probe
+        self.long_at = _NEVER
+
+    def expect_late(self, now: float) -> None:
+        """Note that the probe which is sent now takes long to answer even if all is well (a long poll, say), which
+        would show too late that the outage is over: a second later another probe may be sent.
+        """
+        self.long_at = now + LAST_PROBE
 
     def probe_ended(self, now: float, lost: bool) -> None:
         """Note that the probe has ended, and set the time of the next. `lost`: the probe ended without an answer, so

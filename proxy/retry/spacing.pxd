@@ -33,7 +33,7 @@ cdef class Spacing:
     cpdef explore(self, double pace)
     cpdef slow_down(self, double to)
     cpdef drain(self, double at)
-    cpdef _begin(self, double base, double stays)
+    cpdef _begin(self, double base, double stays, double slowest=*)
     cpdef sent(self, double now, long waiting)
     cpdef not_sent(self)
     cpdef _count(self, long waiting, double now)

@@ -179,7 +179,7 @@ class Spacing:
         """Space sendings at the pace `to` (sendings a second), which does not grow by itself: the limit changes it as
         answers come.
         """
-        self._begin(to, _NEVER)
+        self._begin(to, _NEVER, 0.0)
 
     def drain(self, at: float) -> None:
         """Space sendings at the pace `at` (sendings a second). It grows while calls wait, so that the queue of a limit
@@ -187,8 +187,8 @@ class Spacing:
         """
         self._begin(at, _STAYS)
 
-    def _begin(self, base: float, stays: float) -> None:
-        self.rate = self._base = max(SLOWEST, base)
+    def _begin(self, base: float, stays: float, slowest: float = SLOWEST) -> None:
+        self.rate = self._base = max(slowest, base)
         self._used, self._stays, self.sendings = 0.0, stays, 0
         self.is_guess, self._careful = False, 0
 

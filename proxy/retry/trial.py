@@ -220,7 +220,7 @@ class Trial:
         stays_slow = is_slow and slowness > FAST and not second.is_fast
         as_many = stays_slow or share >= max(_LEAST, _AS_MANY * part * self._share)
         as_many = as_many and (share <= _MOST or (not several and self._is_chance(share, pace)))
-        answered = second.silent * 2 <= second.refused  # silence is what a queue looks like
+        answered = second.silent * 2 <= second.refused or second.is_fast  # in a queue, other answers are slow too
         if is_less and as_many and as_slow and answered:
             return max(share, _LEAST)
         if is_less and as_slow and answered and _UNCLEAR * self._share <= share <= _MOST and second.known < _ENOUGH:

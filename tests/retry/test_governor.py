@@ -465,3 +465,22 @@ def test_the_outage_of_a_path_ends_with_its_answer_however_long_ago_its_failures
     governor.sent(probe, attempt, 114.0)
     governor.answered_well(attempt, callers["/poll"], 114.0, 114.1)
     assert not outage.is_on
+
+
+def test_an_answer_to_an_attempt_from_before_an_outage_does_not_end_it_but_one_to_a_later_attempt_does() -> None:
+    """A long poll's answer comes by a connection that was made before the endpoint went away."""
+    governor, request = Governor(), Request("GET", "u.example", "/poll")
+    caller, refused = (
+        Caller(request, MappingFields([]), ""),
+        AttemptEnding(False, True, False, False, "endpoint", "reset"),
+    )
+    caller.limits = caller.outages = caller.retries = True
+    governor.traffic.answered_at = 9.0
+    for at in (10.0, 10.1):
+        governor.failed(object(), caller, refused, at, at, again=at > 10.0, cools=False)
+    outage = governor.first.outage
+    assert outage.is_on
+    governor.answered_well(object(), caller, 5.0, 11.0)
+    assert outage.is_on
+    governor.answered_well(object(), caller, 10.5, 11.1)
+    assert not outage.is_on

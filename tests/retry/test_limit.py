@@ -604,3 +604,46 @@ def test_the_first_pace_is_little_faster_than_calls_come_if_no_usual_rate_is_kno
     limit.evidence.delay_holds(object(), 11.0)
     limit.asked_to_wait(10.99, 11.0, quick=True)
     assert limit.pace.rate == pytest.approx(most, rel=0.1)
+
+
+def with_one_place(rate: float) -> Limit:
+    """A limit of one place, by which calls return after an outage that ended at 100 s; `rate`: attempts a second while
+    all was well. Its only attempt is sent at once.
+    """
+    traffic = Traffic()
+    traffic.rate = rate
+    limit = Limit(traffic)
+    limit.return_slowly(100.0, cooldown=False)
+    limit.sent(100.0)
+    return limit
+
+
+def test_places_double_each_second_while_long_answers_are_not_due_up_to_what_is_usually_under_way() -> None:
+    limit, most = with_one_place(0.5), []
+    for now in range(100, 106):
+        limit.grow_unanswered(10.0, now - 100.0, float(now))
+        most.append(limit.most)
+    assert most == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+
+
+def test_places_do_not_double_if_an_attempt_was_refused() -> None:
+    limit = with_one_place(10.0)
+    limit.refused(100.0, 100.5, 1, quick=False)
+    limit.grow_unanswered(10.0, 1.0, 101.0)
+    assert limit.most == 1.0
+
+
+def test_places_do_not_double_if_answers_are_late() -> None:
+    limit = with_one_place(10.0)
+    limit.grow_unanswered(10.0, 26.0, 126.0)
+    assert limit.most == 1.0
+
+
+@pytest.mark.parametrize(("rate", "pace"), [(0.7, 0.35), (5.0, 1.0), (0.0, 1.0), (0.05, 0.1)])
+def test_timeouts_cut_the_pace_of_a_client_that_seldom_calls_below_one_a_second(rate: float, pace: float) -> None:
+    limit = returning(rate)
+    for number in range(20):
+        now = 101.0 + number
+        limit.timed_out_at = now
+        limit.refused(now - 0.5, now, 1, quick=False, silent=True)
+    assert limit.pace.rate == pytest.approx(pace)

@@ -212,3 +212,17 @@ def test_an_endpoint_is_probed_soon_once_another_that_was_out_has_answered() -> 
     outage.probe_soon(117.2)
     assert outage.probe_at == pytest.approx(117.3)
     assert outage.is_on
+
+
+def test_a_probe_that_takes_long_to_answer_is_not_the_only_one_for_more_than_a_second() -> None:
+    outage = in_outage()
+    outage.probes(object())
+    outage.expect_late(101.0)
+    assert not outage.is_due(101.9)
+    assert outage.is_due(102.0)
+
+
+def test_a_probe_that_is_answered_soon_as_a_rule_is_the_only_one_until_its_end() -> None:
+    outage = in_outage()
+    outage.probes(object())
+    assert not outage.is_due(130.0)

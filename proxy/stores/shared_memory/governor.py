@@ -12,6 +12,7 @@ from proxy.retry.caller import Caller, Name
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
+from proxy.retry.losses import is_older
 from proxy.retry.route_names import RouteNames
 from proxy.stores.shared_memory.lanes import Attach, SharedLanes
 from proxy.stores.shared_memory.lost_rows import SharedLostRows
@@ -42,7 +43,9 @@ class SharedGovernor(Governor):
         self._shared_lanes.read_rows()
         if self.holds(now):  # what is known here may be old: an answer is of use to all workers
             self._landed(attempt, caller, sent, now, well=True)
-            self.losses.answered(caller.names, self.lanes.of_endpoint(caller.endpoint), now, own=True, holds=True)
+            base = self.lanes.of_endpoint(caller.endpoint)
+            if not is_older(base, sent):
+                self.losses.answered(caller.names, base, now, own=True, holds=True)
         else:
             super().answered_well(attempt, caller, sent, now)
         self._shared_lanes.tell_route(caller.names, now)

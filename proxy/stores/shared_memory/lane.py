@@ -61,12 +61,12 @@ SHARED: Names = {
         *("_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess", "next_at", "rate"),
         "sendings",
     ),
-    SinceCut: ("fastest", "latest", "refused", "sent", "served"),
+    SinceCut: ("doubled_at", "fastest", "latest", "refused", "sent", "served", "unanswered"),
     Trial: ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
     Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way"),
     Outage: (
         *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "begins_again"),
-        *("in_vain", "probe_at", "since"),
+        *("in_vain", "long_at", "probe_at", "since"),
     ),
 }
 _LIMIT = Numbers(Limit(Traffic()), SHARED)
