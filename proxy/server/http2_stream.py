@@ -61,6 +61,11 @@ class Home(Http2Protocol):
         raise NotImplementedError
 
 
+#: Seconds from a whole answer to the RST_STREAM that ends its request, which is not whole yet. curl loses an answer
+#: that it reads together with the RST_STREAM, though RFC 9113 section 8.1 forbids it to.
+REST_SECONDS = 0.25
+
+
 class Http2AppStream(Stream):
     """A stream of an app's connection. Implements `proxy.forward.streams.AppStream` and
     `proxy.server.acceptor.Asker`.
@@ -268,10 +273,16 @@ class Http2AppStream(Stream):
         """Release the call, which is over and whose answer was written completely."""
         exchange, self.exchange = self.exchange, None
         if not self.over:
-            self.refuse_rest()
+            if not self.received_all:
+                self._home.acceptor.context.loop.call_later(REST_SECONDS, self._refuse_late)
             self.resume()
         if exchange is not None:
             self._home.acceptor.keep(exchange)
+
+    def _refuse_late(self) -> None:
+        """Reset the stream, whose answer the app has got, if the app still sends its request."""
+        self.refuse_rest()
+        self._home.send_soon()
 
     def resume(self) -> None:
         """Take more of the request's body."""
