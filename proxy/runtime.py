@@ -338,12 +338,14 @@ class DataPath:
         be released.
         """
         context = self.context
-        self.fleet.use(settings)
+        shared_otherwise = self.fleet.use(settings)
         if self.log is not None:
             self.log.configure(console=is_for_people(settings.log.format, OUT), level=settings.log.level)
         self.hide(settings.hidden)
         self.acceptor.use(settings)
         forgotten = self.registry.forget_policies(policies_of(settings), settings.buckets, monotonic())
+        if shared_otherwise:
+            self.registry.share_again(shared_otherwise, monotonic())
         context.keys.use(_credentials(settings), monotonic())
         self._guard.deny(settings.deny_destinations)
         upstreams = (*settings.router.upstreams, settings.router.fallback)

@@ -456,8 +456,15 @@ class RateBucket(TokenBucket):
         super().__init__(spec.rate, spec.burst, min(level, spec.burst), started)
         self.gate = TokenGate(self, rejects=spec.when_empty == "reject")
         self.heir: RateBucket | None = None
-        if isinstance(instead_of, RateBucket) and instead_of.spec.unit == spec.unit:  # else prices say nothing here
-            instead_of.heir = self
+        if isinstance(instead_of, RateBucket):
+            instead_of.replaced_by(self)
+
+    def replaced_by(self, heir: RateBucket) -> None:
+        """Charge `heir`, which a reload put in the place of this bucket, for what calls from before go on paying here.
+        A bucket that counts in another unit is not charged, since prices say nothing there.
+        """
+        if heir.spec.unit == self.spec.unit:
+            self.heir = heir
 
     def take(self, now: float, price: float = 1.0) -> bool:
         """Take `price` tokens, and return True; if there are too few, return False."""

@@ -51,6 +51,9 @@ class FleetPlaces(Protocol):
         other machines learn of the change.
         """
 
+    def leave(self) -> None:
+        """Give back what this process holds: it shares the places no more."""
+
 
 class Places:
     """The places of one scope. `most`: how many there are. `in_use`: how many this process uses. `queue`: this
@@ -75,6 +78,13 @@ class Places:
     def join(self, fleet: FleetPlaces) -> None:
         """Share the places with other machines from now on, by the link `fleet`."""
         self._fleet = fleet
+
+    def part(self, now: float) -> None:
+        """Share the places with no other machine any more, if they were shared."""
+        fleet, self._fleet = self._fleet, None
+        if fleet is not None:
+            fleet.leave()
+            self.allot(_NEVER, now=now)
 
     def allot(self, share: float, *, now: float, until: float = _NEVER) -> None:
         """Set how many places this process may use (`share`) until the time `until` (seconds)."""

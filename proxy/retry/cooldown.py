@@ -106,6 +106,9 @@ class FleetCooldowns(Protocol):
         places of the lane's slow start.
         """
 
+    def part(self, now: float) -> None:
+        """Share nothing any more: all lanes go on in this process alone."""
+
 
 class Ends(Generic[N]):
     """A priority queue of names (of groups of calls, say), by the time in seconds at which something about each name

@@ -66,6 +66,14 @@ class Definitions:
             return str(key[1]) in self._named
         return _scope_of(str(key[2])) in self._own_bucket(role, key)[1]
 
+    def has_limiter(self, key: Key) -> bool:
+        """Whether a call may use the adaptive limiter with this key, as far as is known."""
+        upstream, definition, value = map(str, key)
+        policies = [each for each in self.policies_of(upstream) if each.strategy.paced]
+        return not self._is_known or any(
+            each.scope.by == _scope_of(value) and self.name_of(each) == definition for each in policies
+        )
+
     def _own_bucket(self, role: str, key: Key) -> tuple[BucketSpec | None, set[str]]:
         """The definition of an upstream's own bucket, and the kinds of scope by which it is kept. `role`, `key`: those
         of `bucket`.

@@ -248,10 +248,10 @@ class EndpointGroup:
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):
             self._fit(endpoints)
 
-    def share(self, report: Callable[[str, float], None]) -> None:
+    def share(self, report: Callable[[str, float], None] | None) -> None:
         """Have `report` called when an endpoint begins or ends to refuse connections, so that other machines learn of
-        it. Its arguments are the endpoint's label and the seconds for which it is passed over (0 at the end). Only the
-        endpoints that the upstream lists are reported.
+        it; None if there are none. Its arguments are the endpoint's label and the seconds for which it is passed over
+        (0 at the end). Only the endpoints that the upstream lists are reported.
         """
         if self._named is not None:
             self._named.report = report

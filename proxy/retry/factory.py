@@ -90,6 +90,17 @@ class Factory:
         """The credentials of this upstream: whose turn it is, and which are put aside."""
         return Roster()
 
+    def share_governor(self, upstream: str, value: str, governor: Governor) -> None:
+        """Exchange with other machines, if there are any, what the governor of this upstream and scope value finds
+        out.
+        """
+
+    def share_places(self, key: Key, places: Places) -> None:
+        """Share the places of this key, which `places` made, with other machines, if there are any."""
+
+    def share_roster(self, upstream: str, roster: Roster) -> None:
+        """Exchange with other machines, if there are any, which credentials of this upstream are put aside."""
+
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
         """Exchange with other machines, if there are any, which endpoints of this upstream refuse connections. `group`:
         the upstream's endpoints.

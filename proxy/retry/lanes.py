@@ -152,6 +152,12 @@ class Lanes:
         for name, lane in self.by_name.items():
             fleet.adopt(name, lane)
 
+    def part(self, now: float) -> None:
+        """Go on without other machines from now on, if cooldowns were shared with any."""
+        fleet, self.fleet = self.fleet, None
+        if fleet is not None:
+            fleet.part(now)
+
     def started_elsewhere(self, name: Name, status: int, delay: float, now: float) -> bool:
         """Note that an answer with this status asked callers on another machine to wait for `delay` seconds. `name`:
         the name of the lane. Returns whether this is longer than the delay that this process knew.

@@ -9,7 +9,7 @@ bucket starts with the old bucket's share of the capacity.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import TypeVar
 
 from proxy.retry.ahead import Ahead
@@ -114,7 +114,31 @@ class Registry:
         self._outdated: dict[str, set[Key]] = {"bucket": set(self._buckets), "rate": set(self._rates)}
         self._renewed: set[Key] = set()  # groups of endpoints that this generation has looked up
         self._resize_places(now)
+        for key, rate in list(self._rates.items()):
+            if rate.gate.queue:  # what waits there is charged to the new rate, before a new call uses it here
+                self._renew("rate", key, now)
         return forgotten
+
+    def share_again(self, upstreams: Container[str], now: float) -> None:
+        """Share again what calls to these upstreams share, since a reload has changed whether, or by what, machines
+        share it: each object goes on alone, and is then shared as the factory says now.
+        """
+        for (upstream, value), (governor, _) in self._places.items():
+            if upstream in upstreams:
+                governor.lanes.part(now)
+                self._factory.share_governor(upstream, value, governor)
+        for key, places in self._under_way.items():
+            if key[0] in upstreams:
+                places.part(now)
+                self._factory.share_places(key, places)
+        for upstream, roster in self._rosters.items():
+            if upstream in upstreams:
+                roster.report = None
+                self._factory.share_roster(upstream, roster)
+        for key, group in self._groups.items():
+            if key[0] in upstreams:
+                group.share(None)
+                self._factory.share_endpoints(str(key[0]), group)
 
     def _note_use(self, upstream: str, value: str, now: float) -> None:
         """Note that a scope is in use now. If too many scopes are noted, drop the oldest note. `value`: the scope
@@ -230,9 +254,12 @@ class Registry:
             yield str(upstream), str(label), breaker
 
     def limiters(self) -> Iterator[tuple[str, CubicLimiter]]:
-        """Iterate over every adaptive limiter in use, each with a label that identifies it."""
+        """Iterate over every adaptive limiter that a call under the configuration in force may use, each with a label
+        that identifies it.
+        """
         for key, limiter in list(self._limiters.items()):
-            yield _label(key), limiter
+            if self._defined.has_limiter(key):
+                yield _label(key), limiter
 
     def hedging(self) -> Iterator[tuple[str, Strategy, Hedges]]:
         """Iterate over the hedging state of every scope, with its label and the strategy that uses it in the
@@ -346,6 +373,7 @@ class Registry:
         """The credentials of an upstream: whose turn it is, and which are put aside."""
         if upstream not in self._rosters:
             self._rosters[upstream] = self._factory.roster(upstream)
+            self._factory.share_roster(upstream, self._rosters[upstream])
         return self._rosters[upstream]
 
     def _bucket(self, key: Key, spec: BucketSpec, now: float) -> Bucket:
@@ -381,6 +409,7 @@ class Registry:
         places = self._under_way.get(key)
         if places is None:
             places = self._under_way[key] = self._factory.places(key, most)
+            self._factory.share_places(key, places)
             if len(self._under_way) > MOST_SCOPES:  # not one in use: made again, it would count no attempt as under way
                 idle = next((key for key, each in self._under_way.items() if each.is_idle and each is not places), None)
                 if idle is not None:
@@ -411,6 +440,7 @@ class Registry:
         key = upstream, value
         if key not in self._places:
             governor = self._factory.governor(*key)
+            self._factory.share_governor(*key, governor)
             if self.weather_changed is not None:
                 governor.lanes.watch = WeatherWatch(upstream, value, self.weather_changed)
             governor.holds_none = self._holds_none or value.endswith(OBSERVED)

@@ -79,23 +79,29 @@ class Fleet(Factory):
             await self._redis.store.open(_START)
             self._redis.listen()
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: Settings) -> frozenset[str]:
         """Take a new configuration: buckets that are made from now on follow it. If it has other settings for Redis,
-        disconnect from the former Redis and connect to the new one.
+        disconnect from the former Redis and connect to the new one. Returns the upstreams whose cooldowns are shared
+        now and were not before, or the other way round, or that are shared in another Redis.
         """
-        before = self._redis
+        before, shared = self._redis, self._upstreams
         self._change(settings)
-        if self._redis is not None and self._redis is not before:
+        if self._redis is before:
+            return shared ^ self._upstreams
+        if self._redis is not None:
             self._background.begin(self.open())
+        return shared | self._upstreams
 
     def _change(self, settings: Settings) -> None:
         says = settings.redis if settings.uses_redis and is_installed("redis") else None
         if says != self._said:
+            former = self._redis
             self._said = says
             if self._redis is not None:
                 self._past_outages += self._redis.store.outages
-                self._redis.store.replaced()
-                self._background.begin(self._redis.close())
+                if says is None:
+                    self._redis.store.given_up()
+                self._background.begin(self._redis.replaced())
             self._redis = None
             if says is not None:
                 from proxy.stores.redis.factory import RedisFactory
@@ -109,10 +115,14 @@ class Fleet(Factory):
                     notify=self._notify,
                     observes=self._observes,
                 )
+                if former is not None:
+                    store.take_over(former.store)
                 self._redis = RedisFactory(self._inner, store, says.prefix, monotonic)
                 self._redis.scopes.heard = self._heard
+        self._upstreams: frozenset[str] = frozenset()
         if self._redis is not None and not self._observes:
-            self._redis.upstreams = settings.redis_upstreams
+            self._upstreams = settings.redis_upstreams
+            self._redis.use(self._upstreams)
             if self._redis.store.client is not None:
                 self._redis.listen()
 
@@ -131,7 +141,7 @@ class Fleet(Factory):
     @property
     def is_up(self) -> bool | None:
         """Whether Redis is available; None if the configuration keeps nothing in Redis."""
-        return None if self._redis is None else not self._redis.store.out
+        return None if self._redis is None else self._redis.store.out_since is None
 
     @property
     def outages(self) -> int:
@@ -195,6 +205,18 @@ class Fleet(Factory):
     def roster(self, upstream: str) -> Roster:
         """Return the state of this upstream's credentials: which is used next, and which are set aside."""
         return self._factory.roster(upstream)
+
+    def share_governor(self, upstream: str, value: str, governor: Governor) -> None:
+        """Share with the fleet what the governor of this upstream and scope value finds out."""
+        self._factory.share_governor(upstream, value, governor)
+
+    def share_places(self, key: Key, places: Places) -> None:
+        """Share the places of this key with the fleet."""
+        self._factory.share_places(key, places)
+
+    def share_roster(self, upstream: str, roster: Roster) -> None:
+        """Share with the fleet which credentials of this upstream are put aside."""
+        self._factory.share_roster(upstream, roster)
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
         """Share with the fleet which endpoints of this upstream (`group`) refuse connections."""

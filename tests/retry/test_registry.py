@@ -73,6 +73,20 @@ def test_a_bucket_that_no_call_can_use_any_more_is_not_shown(before: Scope, afte
     assert [each.bucket for each in registry.shared(1.0)] == both
 
 
+@pytest.mark.parametrize("after", [Scope("upstream"), Scope("host"), None])
+def test_a_limiter_that_no_call_can_use_any_more_is_not_shown(after: Scope | None) -> None:
+    registry = Registry()
+    paced = replace(POLICY, strategy=ADAPTIVE, scope=Scope("host"))
+    registry.forget_policies(lambda _: [paced])
+    gate = registry.scope(paced, asked(), 0.0).limiter
+    assert gate is not None
+    limiter = gate.bucket
+    registry.forget_policies(lambda _: [] if after is None else [replace(paced, scope=after)])
+    assert [each for _, each in registry.limiters()] == ([limiter] if after == paced.scope else [])
+    registry.forget_policies(lambda _: [paced])
+    assert [each for _, each in registry.limiters()] == [limiter]
+
+
 def asked(host: str = "a.test", key: str = "1") -> Request:
     return Request("GET", host, "/", MappingFields([("x-key", key)]))
 

@@ -116,20 +116,15 @@ class _SidecarFactory(Factory):
             self.scopes.hear_all(published(self.scopes.in_force), now)
             self.news.hear_all(published(self.news.key), now)
 
-    def governor(self, upstream: str, value: str) -> Governor:
-        governor = super().governor(upstream, value)
+    def share_governor(self, upstream: str, value: str, governor: Governor) -> None:
         if upstream in self._fleet.upstreams:
             self.scopes.share(governor, upstream, value)
-        return governor
 
-    def roster(self, upstream: str) -> Roster:
-        roster = super().roster(upstream)
+    def share_roster(self, upstream: str, roster: Roster) -> None:
         if upstream in self._fleet.upstreams:
             self.news.share_roster(upstream, roster)
-        return roster
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        super().share_endpoints(upstream, group)
         if upstream in self._fleet.upstreams:
             self.news.share_endpoints(upstream, group)
 

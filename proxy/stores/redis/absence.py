@@ -41,7 +41,8 @@ class Absence:
         self.mends_at = math.inf
         self._draw = draw
         self._tries = 0
-        self._since = 0.0
+        #: When the outage began that was reported, and that is not over; None for none.
+        self.since: float | None = None
         self._back_at = -math.inf
 
     def cut(self, now: float, crowd: int) -> None:
@@ -58,8 +59,9 @@ class Absence:
         if begins:
             if now - self._back_at > _STEADY:
                 self._tries = 0
-            self._since = now
-            self.count += 1
+            if self.since is None:
+                self.since = now
+                self.count += 1
         pause = min(_SELDOM, _AGAIN * 2 ** min(self._tries, 10))
         self._tries += 1
         self.next_try = now + pause * (0.5 + 0.5 * self._draw())
@@ -67,7 +69,8 @@ class Absence:
     def ended(self, now: float) -> float:
         """Note that Redis answered. Returns the seconds that the outage lasted."""
         self._back_at = now
-        return now - self._since
+        since, self.since = self.since, None
+        return 0.0 if since is None else now - since
 
     def share(self, of_fleet: Share) -> Share:
         """The part of the fleet's tokens that this process may spend in an outage. `of_fleet`: its share as a member of

@@ -31,6 +31,10 @@ BATCH = 500
 Notify = Callable[..., None]
 
 
+def report_nothing(event: str, lines: list[str], **facts: Any) -> None:
+    """Report nothing: the store in the place of this one reports."""
+
+
 class Schedule:
     """The buckets that have a message to send to Redis, each by the earliest time at which one is due
     (`RedisBucket.due`). If an earlier time is set for a bucket, its later entry stays in the heap, and is skipped when
@@ -125,6 +129,18 @@ class Batches:
     def outages(self) -> int:
         """The number of times that Redis became unavailable."""
         return self._absence.count
+
+    @property
+    def out_since(self) -> float | None:
+        """When the outage began whose end is not reported yet; None if there is none."""
+        return self._absence.since
+
+    def take_over(self, former: Batches) -> None:
+        """Take the place of a former store, which reports nothing any more: its outage, if it has reported one, goes on
+        until Redis answers here.
+        """
+        self._absence.since = former.out_since
+        former._notify = report_nothing
 
     def withholds(self) -> str:
         """The reason why no tokens are granted while Redis is out; "" if some are granted, or if Redis is not out."""
@@ -232,24 +248,41 @@ class Batches:
         """Note that Redis is not available, and plan the next try. If an outage begins with this failure, report the
         outage with the reason `why`.
         """
-        absence = self._absence
+        absence, is_known = self._absence, self._absence.since is not None
         absence.failed(now, begins=not self.out)
         if self.out:
             return
-        self.share = self.share_now(now)
+        self._go_alone(self.share_now(now), now)
+        if is_known:
+            return
+        line = f"Redis is not available ({why}): buckets with store: redis {absence.in_words(self.share)} (on_outage)"
+        self._notify("redis", [line], state="out", why=why, on_outage=absence.on_outage, share_of=self.share.of)
+
+    def _go_alone(self, share: Share, now: float) -> None:
+        """Let every bucket go on without Redis, with this share of its tokens."""
+        self.share = share
         for bucket in self._all():
             bucket.part(now)
         self.out = True
-        line = f"Redis is not available ({why}): buckets with store: redis {absence.in_words(self.share)} (on_outage)"
-        self._notify("redis", [line], state="out", why=why, on_outage=absence.on_outage, share_of=self.share.of)
         for bucket in self._all():
             bucket.parted(now)
+
+    def retire(self, now: float) -> None:
+        """Let calls that have these buckets since before a reload go on with this process's share: another store has
+        taken this one's place, so that Redis says no more to them.
+        """
+        if not self.out:
+            self._go_alone(WHOLE if self.members is None else self.members.share(now), now)
+
+    def _report_back(self, now: float) -> None:
+        """Report the end of the outage that was reported."""
+        seconds = round(self._absence.ended(now), 3)
+        self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
 
     def _back(self, now: float) -> None:
         """Note that Redis is available again, and report the end of the outage."""
         self.out = False
-        seconds = round(self._absence.ended(now), 3)
-        self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
+        self._report_back(now)
         for bucket in self._all():
             self.soon(bucket, now)
         for each in self.returned:

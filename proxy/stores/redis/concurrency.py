@@ -37,7 +37,7 @@ class PlaceLease(RedisBucket):
 
     script = "concurrency"
 
-    def __init__(self, places: Places, store: Store, key: str, channel: str) -> None:
+    def __init__(self, places: Places, store: Store, key: str, channel: str, now: float) -> None:
         self._places = places
         self._channel = channel
         self._lease = 0  # the places that Redis leases to this process,
@@ -53,9 +53,11 @@ class PlaceLease(RedisBucket):
         self.hold(store, key, None)
         places.join(self)
         if store.out:
-            self._go_alone(0.0)
+            self._go_alone(now)
         else:
-            places.allot(0.0, now=0.0)
+            places.allot(0.0, now=now)
+            if not places.is_idle:  # they were in use before a reload had them shared
+                self.changed(now)
 
     @property
     def may_give(self) -> bool:
@@ -115,7 +117,8 @@ class PlaceLease(RedisBucket):
             used = need = keep = 0
         self._reported, self._keeps, self._late = need, keep, None
         self._peak = used
-        places.allot(keep, now=now, until=self._trusted())
+        if not self._leaving:
+            places.allot(keep, now=now, until=self._trusted())
         return used, need - used, keep, max(0, min(ready, most) - max(keep, need)), most, self._leaving
 
     def _learn(self, values: list[float], now: float) -> None:
@@ -144,6 +147,10 @@ class PlaceLease(RedisBucket):
     def part(self, now: float) -> None:
         if not self._leaving:
             self._go_alone(now)
+
+    def leave(self) -> None:
+        super().leave()
+        self.store.soon(self, -math.inf)
 
     def _go_alone(self, now: float) -> None:
         self._keeps = self._late = None

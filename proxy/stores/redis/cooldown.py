@@ -19,7 +19,7 @@ from functools import partial
 
 from proxy.retry.caller import Name, is_fleets
 from proxy.retry.governor import Governor
-from proxy.retry.lane import Lane
+from proxy.retry.lane import Lane, retime_all
 from proxy.retry.lane_in_fleet import allot, go_alone, wanted
 from proxy.stores.redis.bucket import FRESH, HOLD_LEAST, PAUSE_EACH, PROMPT, Command, Link, RedisBucket, hold_pause
 from proxy.stores.redis.weather import RedisWeather
@@ -30,6 +30,8 @@ _OF_A_PATH = re.compile(rb" [A-Z]+ /\S*\Z")
 #: The most seconds between reports while the delay lasts; and the pauses between reports after which a process that is
 #: silent has lost its rank.
 SELDOM, _SILENCES = 4.0, 3
+#: Seconds by which the attempt counts as older whose answer began a cooldown that is reported only later.
+_BEFORE = 1.0
 #: The beginning of the name of an endpoint's lane: longer than the groups of callers (12 bytes at most) are.
 _ENDPOINT = b"at endpoint "
 
@@ -109,6 +111,22 @@ class RedisCooldown:
 
     def asked(self, name: Name, now: float) -> None:
         self._lanes[name].asked(now)
+
+    def part(self, now: float) -> None:
+        for each in (*self._lanes.values(), *self._weathers.values()):
+            each.part(now)
+            each.leave()
+            self._store.soon(each, -math.inf)
+
+    def report_in_force(self, now: float) -> None:
+        """Report to the fleet what holds calls in lanes that this process had before it shared them."""
+        for name, lane in list(self._governor.lanes.by_name.items()):
+            if lane.until > now and name in self._lanes:
+                # As if its attempt was sent before: a cooldown that the fleet knows already is no other one.
+                self.began(name, lane.status, lane.until - now, sent=lane.begun - _BEFORE, now=now)
+            if name in self._weathers:
+                self._weathers[name].report_in_force(now)
+            retime_all(lane.queue, now)
 
 
 class RedisPlaces(RedisBucket):

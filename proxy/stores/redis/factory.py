@@ -91,26 +91,26 @@ class RedisFactory(Factory):
         return self.inner.seen(upstream, value)  # each machine's own
 
     def places(self, key: Key, most: int) -> Places:
-        """The places under the concurrency limit with this key, at most `most` in the whole fleet. If the fleet shares
-        the limits of the key's upstream, Redis leases the places to this process.
-        """
-        places = self.inner.places(key, most)
+        return self.inner.places(key, most)
+
+    def share_places(self, key: Key, places: Places) -> None:
+        """Have Redis lease places to this process, if the fleet shares the limits of the key's upstream."""
         if str(key[0]) in self.upstreams and not self.store.observes:
             where = f"{space(self._prefix)}{{places:{name_of(*key)}}}"
-            lease = PlaceLease(places, self.store, where, self._channel_to)
+            lease = PlaceLease(places, self.store, where, self._channel_to, self._clock())
             self.store.add(lease)
             self._leases[where] = lease
-        return places
 
     def load(self, key: Key) -> Places:
         return self.inner.load(key)  # each machine's own
 
     def roster(self, upstream: str) -> Roster:
-        """The credentials of this upstream: one that is put aside is put aside in the whole fleet."""
-        roster = self.inner.roster(upstream)
+        return self.inner.roster(upstream)
+
+    def share_roster(self, upstream: str, roster: Roster) -> None:
+        """Have a credential of this upstream that is put aside put aside in the whole fleet."""
         if upstream in self.upstreams:
             self._news.share_roster(upstream, roster)
-        return roster
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
         """Share with the fleet which endpoints of this upstream refuse connections: publish what this process finds
@@ -121,13 +121,21 @@ class RedisFactory(Factory):
             self._news.share_endpoints(upstream, group)
 
     def governor(self, upstream: str, value: str) -> Governor:
-        """The governor of the scope of `upstream` with the scope value `value`. If the fleet has a cooldown in force
-        for the scope, a new governor holds calls by it from the start.
+        return self.inner.governor(upstream, value)
+
+    def share_governor(self, upstream: str, value: str, governor: Governor) -> None:
+        """Share what the governor of the scope of `upstream` with the scope value `value` finds out. If the fleet has a
+        cooldown in force for the scope, the governor holds calls by it from the start.
         """
-        governor = self.inner.governor(upstream, value)
         if upstream in self.upstreams:
             self.scopes.share(governor, upstream, value)
-        return governor
+
+    def use(self, upstreams: frozenset[str]) -> None:
+        """Share the cooldowns of these upstreams from now on, and those of no other."""
+        for upstream in self.upstreams - upstreams:
+            self.scopes.share_no_more(upstream)
+            self._news.share_no_more(upstream)
+        self.upstreams = upstreams
 
     def announce(self, upstream: str, value: str) -> None:
         self.inner.announce(upstream, value)
@@ -152,6 +160,11 @@ class RedisFactory(Factory):
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._listener
         await self.store.close()
+
+    async def replaced(self) -> None:
+        """Close the store, because another one takes its place; calls that use its buckets go on without it."""
+        await self.close()
+        self.store.retire(self._clock())
 
     def _listen_anew(self) -> None:
         if self._listener is not None:

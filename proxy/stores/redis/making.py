@@ -58,7 +58,10 @@ def make_rate(
     known = None
     if before is not None and before.capacity > 0:
         known = before.level(now) / before.capacity * spec.burst
-    return _added(RedisRate(spec, store, key_of(prefix, key, spec), known, now, channel), store, now)
+    made = _added(RedisRate(spec, store, key_of(prefix, key, spec), known, now, channel), store, now)
+    if before is not None:
+        before.replaced_by(made)
+    return made
 
 
 def _fits(before: RedisQuota | RedisThrottle | RedisBudget | RedisRate, spec: BucketSpec, store: Batches) -> bool:

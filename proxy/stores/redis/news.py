@@ -59,6 +59,12 @@ class FleetNews:
 
         return publish
 
+    def share_no_more(self, upstream: str) -> None:
+        """Call no function any more with facts of this upstream."""
+        place = f" {_place_of(upstream)}"
+        for each in [each for each in self._takers if each.endswith(place)]:
+            del self._takers[each]
+
     def share_roster(self, upstream: str, roster: Roster) -> None:
         """Share with the fleet which of an upstream's credentials are put aside: a credential that one process puts
         aside is put aside in all processes.

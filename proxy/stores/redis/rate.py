@@ -157,6 +157,15 @@ class RedisRate(LeasedBucket, RateBucket):
         """Take the price from the lease. Returns whether it was taken: the lease must have it or, if the price is above
         the capacity, as much as the capacity.
         """
+        taken = self._pays(now, price)
+        if taken and self.heir is not None:
+            self.heir.give_back(now, -price)
+        return taken
+
+    def _pays(self, now: float, price: float) -> bool:
+        """Take the price from the lease, or from this process's share while Redis is out; return whether it was
+        taken.
+        """
         self._used_at = now
         if self.store.out:
             if self.store.withholds() or not self._own.take(now, price):
@@ -220,6 +229,8 @@ class RedisRate(LeasedBucket, RateBucket):
         return max(self.reserve, min(self._need(now), self._part) / 4) if self._part >= self.reserve else 0.0
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
+        if self.heir is not None:
+            self.heir.give_back(now, tokens)
         if self.store.out:
             self._own.give_back(now, tokens)
             self.lease.changed += tokens

@@ -88,6 +88,13 @@ class FleetScopes:
         heard = self._heard.pop(place, None)
         for name, (until, status) in heard.lanes.items() if heard is not None else ():
             self._hold(upstream, governor, name, until, status)
+        fleet.report_in_force(self._clock())
+
+    def share_no_more(self, upstream: str) -> None:
+        """Forget the governors of this upstream, which the fleet shares no more."""
+        for place in [place for place, (of, _) in self._governors.items() if of == upstream]:
+            del self._governors[place]
+        self._tells.pop(upstream, None)
 
     def forget(self, upstream: str, value: str) -> None:
         """Forget the governor of the scope of `upstream` with the scope value `value`. Cooldowns of the scope that

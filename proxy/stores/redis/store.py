@@ -24,7 +24,7 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
 from proxy.stores.redis.absence import OnOutage
-from proxy.stores.redis.batches import ALONG, BATCH, Batches, Notify
+from proxy.stores.redis.batches import ALONG, BATCH, Batches, Notify, report_nothing
 from proxy.stores.redis.bucket import Command, RedisBucket
 from proxy.stores.redis.client import BadUrlError, RedisClient
 
@@ -90,18 +90,21 @@ class RedisStore(Batches):
         self._running = self._opening = True
         try:
             await self._within(self.reach(), within)
+            if self.out_since is not None:
+                self._report_back(self._clock())
         except Exception as error:
             self._lost(self._clock(), _because(error))
         finally:
             self._opening = False
         self._plan()
 
-    def replaced(self) -> None:
-        """Report that an outage is over for this store, because another one with other settings takes its place."""
-        if self.out:
+    def given_up(self) -> None:
+        """Report the end of an outage, if there is one, because nothing is kept in Redis any more."""
+        if self.out_since is not None:
             seconds = round(self._absence.ended(self._clock()), 1)
-            line = f"Redis has other settings now, after {seconds:g} s without it"
+            line = f"nothing is kept in Redis any more, after {seconds:g} s without it"
             self._notify("redis", [line], state="back", seconds=seconds)
+        self._notify = report_nothing
 
     async def close(self) -> None:
         """Return every lease, if Redis replies in time, and close the connection."""

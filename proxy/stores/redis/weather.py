@@ -107,7 +107,19 @@ class RedisWeather(RedisBucket):
         if not self.store.out:
             self._soon(now + self.store.turn)
 
+    def report_in_force(self, now: float) -> None:
+        """Report the limit or the outage that the lane had before it was shared."""
+        if self._lane.limit.is_on and not self._lane.limit.returns:
+            self.limit_began(now)
+        if self._lane.outage.is_on:
+            self.outage_began(now)
+
     # -- for the store ----------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        super().leave()
+        if self._lane.fleet.link is self:
+            self._lane.fleet.link = None
 
     def puts_off(self, at: float, now: float) -> bool:
         return not self._knows

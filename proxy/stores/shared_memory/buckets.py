@@ -19,6 +19,7 @@ from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, T
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.instants import EPSILON
 from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
+from proxy.retry.token_bucket import TokenBucket
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading
@@ -185,7 +186,9 @@ class SharedPartedBudget(SharedBudget):
 
 
 class SharedRate(RateBucket):
-    """A rate bucket in shared memory."""
+    """A rate bucket in shared memory. Its heir is charged once its own record is closed: a process that makes a record
+    holds the lock by which others find theirs, and may wait for this record.
+    """
 
     __slots__ = ("record",)
 
@@ -195,8 +198,19 @@ class SharedRate(RateBucket):
 
     level = reading(RateBucket.level)
     wait = reading(RateBucket.wait)
-    take = exclusive(RateBucket.take)
-    give_back = exclusive(RateBucket.give_back)
+    _take = exclusive(TokenBucket.take)
+    _give_back = exclusive(TokenBucket.give_back)
+
+    def take(self, now: float, price: float = 1.0) -> bool:
+        taken: bool = self._take(now, price)
+        if taken and self.heir is not None:
+            self.heir.give_back(now, -price)
+        return taken
+
+    def give_back(self, now: float, tokens: float = 1.0) -> None:
+        self._give_back(now, tokens)
+        if self.heir is not None:
+            self.heir.give_back(now, tokens)
 
 
 class SharedLimiter(CubicLimiter):

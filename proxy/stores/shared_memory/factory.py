@@ -118,6 +118,8 @@ class SharedFactory(Factory):
 
         wanted = self._definition("rate", key, spec, spec.burst)
         rate = buckets.SharedRate(spec, Record(self.memory.small, wanted, begin, 2))
+        if before is not None:
+            before.replaced_by(rate)
         rate.gate.make_lines = partial(SharedLines, self.memory, self.row, ("rate", key, spec), self.generation)
         return rate
 
