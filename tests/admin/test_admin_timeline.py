@@ -61,8 +61,8 @@ def test_percentiles_are_those_of_the_calls_that_ended_in_the_sample() -> None:
     at.sample(row("a", 100, slot=0))
     slots = [100, *NO_CALLS[1:]]
     slots[9] = 4  # 0.5 to 1 s
-    at.sample(Live("a", 104, 104, 0, 104, slots))
-    at.sample(Live("a", 104, 104, 0, 104, slots))
+    at.sample(Live("a", 104, 104, 0, 104, slots, seconds=3.0))
+    at.sample(Live("a", 104, 104, 0, 104, slots, seconds=3.0))
     assert BOUNDS[8:10] == (0.5, 1.0)
     assert at.shown("a", "p50") == [0.75, None]
     assert at.shown("a", "p95") == [0.975, None]

@@ -133,7 +133,10 @@ async def test_what_is_wrong_is_one_line(
     file.write_text("admin: 127.0.0.1:0\n")
     assert "a port that the system chooses" in await refused(2, "-c", str(file))
     file.write_text("amdin: 127.0.0.1:0\n")
-    assert f"{file}:1:1: amdin: " in await refused(2, "-c", str(file))
+    assert await top("-c", str(file)) == 2
+    mistake, remedy = capsys.readouterr().err.splitlines()
+    assert mistake == f"{file}:1:1: amdin: unknown key (did you mean admin?)"
+    assert remedy == "redrive: a redrive that still runs with the earlier file is asked with --admin http://HOST:PORT"
 
 
 async def test_a_redrive_of_an_earlier_release_is_named(capsys: pytest.CaptureFixture[str]) -> None:
