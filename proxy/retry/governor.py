@@ -437,16 +437,16 @@ class Governor:
                     other.refused(sent, now, flying, quick=False, silent=True)
 
     def is_probe(self, attempt: object) -> bool:
-        """Whether this attempt is the probe of an outage whose calls are held."""
+        """Whether this attempt is a probe of an outage whose calls are held."""
         lanes = self._in.get(attempt)
-        return lanes is not None and not self.holds_none and attempt in [lane.outage.probe for lane in lanes]
+        return lanes is not None and not self.holds_none and any(lane.outage.is_probe(attempt) for lane in lanes)
 
     def turns_away(self, attempt: object, now: float) -> bool:
-        """Whether this attempt is the probe of an outage that has held a call for as long as a call may be held, and
+        """Whether this attempt is a probe of an outage that has held a call for as long as a call may be held, and
         that either refuses new calls at once, or still has other calls in its queue. If such a probe could not connect,
         it is not sent again at once.
         """
-        lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.probe is attempt]
+        lanes = [lane for lane in self._in.get(attempt, ()) if lane.outage.is_probe(attempt)]
         return any(lane.outage.turns_away(now) or (lane.outage.in_vain and lane.queue) for lane in lanes)
 
     def stays(self, waiter: Waiter, caller: Caller, now: float) -> None:

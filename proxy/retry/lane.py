@@ -105,8 +105,7 @@ class Lane:
             back = self.due.take_all()
             for waiter in back:
                 self.places.vacate(waiter)
-                if waiter is self.outage.probe:
-                    self.outage.probe_ended(now, lost=False)
+                self.outage.ended(waiter, now, lost=False)
             self.queue.put_first(back, now)
         retime_all(self.queue, now)
         return new
@@ -236,11 +235,8 @@ class Lane:
             self.release(now)
 
     def probe_lost(self, attempt: object, now: float) -> bool:
-        """Note that an attempt ended without an answer. Returns whether it was the probe of the outage."""
-        if self.outage.probe is not attempt:
-            return False
-        self.outage.probe_ended(now, lost=True)
-        return True
+        """Note that an attempt ended without an answer. Returns whether it was a probe of the outage."""
+        return self.outage.ended(attempt, now, lost=True)
 
     def late_wait(self, now: float, hold: float, *, retries: bool) -> float | None:
         """The seconds that a call may wait which comes when the outage has lasted for more than `hold` seconds, the
@@ -335,7 +331,7 @@ class Lane:
         when it asks again, it goes before those in the queue. A call that is an outage's probe keeps its place.
         `brief`: the queue does not wait for this call for long, since others in it may not have to pass that gate.
         """
-        if waiter not in self.due.admitted or waiter is self.outage.probe:
+        if waiter not in self.due.admitted or self.outage.is_probe(waiter):
             return
         self.due.step_aside(waiter, now, is_brief=brief)
         self.places.vacate(waiter)
@@ -368,8 +364,7 @@ class Lane:
 
     def sent(self, waiter: Waiter, attempt: object, now: float) -> bool:
         """Note that the waiting call's attempt is being sent. Returns whether the attempt has a place."""
-        if self.outage.probe is waiter:
-            self.outage.probe = attempt
+        self.outage.sent(waiter, attempt)
         if self._starter.waiter is waiter:  # it was due at the very end of the delay, so that nothing held it
             self._starter.waiter = None
         if self.due.sent(waiter, now) and self.queue:
@@ -415,8 +410,7 @@ class Lane:
         """Free the place of an attempt, which was sent at the time `sent`. If it was the probe of an outage, note that
         the probe has ended.
         """
-        if attempt is self.outage.probe:
-            self.outage.probe_ended(now, lost=False)
+        self.outage.ended(attempt, now, lost=False)
         if attempt in self.places.taken:
             self.places.vacate(attempt)
         elif sent <= self.limit.begun:  # else it had a place, which was freed when its head came
@@ -428,9 +422,7 @@ class Lane:
         """
         if waiter is self._starter.waiter:
             self._starter.waiter = None
-        if waiter is self.outage.probe:
-            self.outage.probe_ended(now, lost=False)
-        elif waiter in self.due.admitted:
+        if not self.outage.ended(waiter, now, lost=False) and waiter in self.due.admitted:
             self.limit.pace.not_sent()
         self.queue.leave(waiter)
         self.due.leave(waiter)

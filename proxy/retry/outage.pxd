@@ -16,6 +16,7 @@ cdef class Outage:
     cdef public bint in_vain
     cdef public object probe
     cdef public double long_at
+    cdef public tuple late
     cdef public double probe_at
     cdef public double _gap
     cdef public double _probed_at
@@ -36,6 +37,10 @@ cdef class Outage:
     cpdef bint answered(self, double now) except -1
     cpdef bint is_due(self, double now) except -1
     cpdef probes(self, probe)
+    cpdef stays_late(self, probe)
+    cpdef bint is_probe(self, attempt) except -1
+    cpdef sent(self, waiter, attempt)
+    cpdef bint ended(self, attempt, double now, bint lost) except -1
     cpdef expect_late(self, double now)
     cpdef held_in_vain(self)
     cpdef probe_soon(self, double now)

@@ -58,13 +58,13 @@ class Outage:
     without an answer begins a new row, since an outage was forgotten. `answered_at`: the time of the last answer.
     `in_vain`: a call was held for as long as a call may be, and no answer has come since. `probe`: the probe under way,
     None for none. `probe_at`: the time from which the next probe may be sent. `long_at`: the time from which it may be
-    sent although another is under way, infinity if that is answered soon as a rule. Times are seconds on the callers'
-    clock.
+    sent although another is under way, infinity if that is answered soon as a rule. `late`: earlier probes of this
+    process that are still under way, since they take that long. Times are seconds on the callers' clock.
     """
 
     __slots__ = (
         "_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "begins_again",
-        "endings", "in_vain", "long_at", "probe", "probe_at", "since",
+        "endings", "in_vain", "late", "long_at", "probe", "probe_at", "since",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -77,6 +77,7 @@ class Outage:
         self.probe: object | None = None
         self.probe_at = -_NEVER  # when the next probe may be sent
         self.long_at = _NEVER
+        self.late: tuple[object, ...] = ()
         self._gap = FIRST_PROBE
         self._probed_at = -_NEVER  # when the last probe ended
         self.endings: list[str] = []
@@ -96,14 +97,14 @@ class Outage:
 
     def forget(self) -> None:
         """End the outage, because it is no longer known whether it lasts."""
-        self.since, self.probe = _NEVER, None
+        self.since, self.probe, self.late = _NEVER, None, ()
         self.begins_again, self.endings = True, []
 
     def answered(self, now: float) -> bool:
         """Note that an attempt was answered. Returns whether this ends an outage."""
         was_on, self.since = self.since < _NEVER, _NEVER
         self.answered_at, self.in_vain = now, False
-        self.probe, self.endings = None, []
+        self.probe, self.late, self.endings = None, (), []
         return was_on
 
     def lost(self, now: float, share: float, row: LostRow, again: bool = False, of_path: int = 0) -> bool:
@@ -143,8 +144,36 @@ class Outage:
 
     def probes(self, probe: object) -> None:
         """Note that this attempt is sent as the probe."""
+        if self.probe is not None:
+            self.stays_late(self.probe)
         self.probe = probe
         self.long_at = _NEVER
+
+    def stays_late(self, probe: object) -> None:
+        """Note that this probe is still under way, although another one follows it."""
+        self.late = (*self.late, probe)
+
+    def is_probe(self, attempt: object) -> bool:
+        """Whether this attempt is a probe: the one under way, or one that another has followed."""
+        return attempt is self.probe or attempt in self.late
+
+    def sent(self, waiter: object, attempt: object) -> None:
+        """Note that the waiting call's attempt is being sent, if it is a probe."""
+        if self.probe is waiter:
+            self.probe = attempt
+        elif waiter in self.late:
+            self.late = tuple([attempt if each is waiter else each for each in self.late])
+
+    def ended(self, attempt: object, now: float, lost: bool) -> bool:
+        """Note that an attempt has ended. Returns whether it was a probe. `lost`: as for `probe_ended`."""
+        if attempt is self.probe:
+            self.probe_ended(now, lost)
+        elif attempt in self.late:
+            self.late = tuple([each for each in self.late if each is not attempt])
+            self._tried_at = now
+        else:
+            return False
+        return True
 
     def expect_late(self, now: float) -> None:
         """Note that the probe which is sent now takes long to answer even if all is well (a long poll, say), which

@@ -226,3 +226,18 @@ def test_a_probe_that_is_answered_soon_as_a_rule_is_the_only_one_until_its_end()
     outage = in_outage()
     outage.probes(object())
     assert not outage.is_due(130.0)
+
+
+def test_a_probe_that_another_one_follows_is_one_until_it_ends_and_does_not_time_the_next() -> None:
+    outage, waiter, first, second = in_outage(), object(), object(), object()
+    outage.probes(waiter)
+    outage.expect_late(101.0)
+    outage.probes(second)
+    outage.sent(waiter, first)
+    assert outage.is_probe(first)
+    assert outage.ended(first, 105.0, lost=True)
+    assert outage.probe is second
+    assert not outage.is_probe(first)
+    assert not outage.ended(first, 105.0, lost=True)
+    assert outage.ended(second, 106.0, lost=True)
+    assert outage.probe_at == pytest.approx(106.2)

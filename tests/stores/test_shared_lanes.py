@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,6 +136,27 @@ def test_an_outage_that_one_worker_meets_holds_the_calls_of_all(memory: Memory) 
     group[2].answered(group[2].sends(held[2], 11.41), 11.42, caller())
     assert group[1].ask(held[1], 11.43, caller()) == 11.43  # a limit of two places, and the outage is over
     assert group[3].governor.first.holds(11.43) != "outage"
+
+
+def test_a_probe_that_takes_long_is_still_one_after_another_worker_has_sent_the_next(memory: Memory) -> None:
+    one, other = workers(memory)
+    for each in (one, other):
+        each.is_well(10.0)
+    break_off(one, 11.0)
+    mine, theirs = Waiting(), Waiting()
+    assert one.ask(mine, 11.2, caller()) == 11.2
+    lane, there = one.governor.first, other.governor.first
+    lane.change(partial(lane.outage.expect_late, 11.2), 11.2)
+    probe = one.sends(mine, 11.2)
+    assert other.ask(theirs, 12.1, caller()) > 12.1
+    assert other.ask(theirs, 12.3, caller()) == 12.3
+    assert there.outage.late == ()  # those of other workers are none of its own
+    assert one.ask(Waiting(), 12.4, caller()) > 12.4
+    assert one.governor.is_probe(probe)
+    one.fails(probe, UNCONNECTED, 12.5)
+    assert lane.outage.late == ()
+    other.answered(other.sends(theirs, 12.3), 12.6, caller())
+    assert one.governor.first.holds(12.6) != "outage"
 
 
 def test_an_answer_in_another_worker_ends_the_outage_of_a_route(memory: Memory) -> None:
@@ -310,7 +332,7 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     assert set(Lane.__slots__) == own | taken
     assert set(LanePlaces.__slots__) == {"before", "taken"}  # who has a place is known to its own worker alone
     assert set(Limit.__slots__) - set(SHARED[Limit]) == {"evidence", "grown", "part"}
-    assert set(Outage.__slots__) - set(SHARED[Outage]) == {"endings", "probe"}
+    assert set(Outage.__slots__) - set(SHARED[Outage]) == {"endings", "late", "probe"}
     parts = (AllRefused, AnswerTimes, Cohort, SinceCut, Spacing, Trial)
     assert set(SHARED) == {Limit, Outage, *parts}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in parts)

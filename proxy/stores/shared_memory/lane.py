@@ -28,7 +28,7 @@ from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
 from proxy.retry.waiter import Waiter
 from proxy.stores.shared_memory.lane_places import SharedLanePlaces
-from proxy.stores.shared_memory.lane_probe import SharedProbe
+from proxy.stores.shared_memory.lane_probe import ELSEWHERE, SharedProbe
 from proxy.stores.shared_memory.numbers import Names, Numbers
 from proxy.stores.shared_memory.records import LANE_COPY, Record
 from proxy.stores.shared_memory.scope import LEASE, SharedScope
@@ -293,6 +293,8 @@ class SharedLane(Lane):
             self.queue.order.sync(self.queue.calls, now)
         if self.queue or self.fleet.elsewhere:
             self.held = max(self.held, now + HELD, self.until + HELD)
+        if self.outage.late:  # another worker's is late there
+            self.outage.late = tuple([each for each in self.outage.late if each is not ELSEWHERE])
         before, busy = self._busy, max(self.until, self.held)
         if self.outage.is_on or self.fleet.elsewhere or (self.outlasts and self.limit.is_on):
             busy = max(busy, now + LEASE)
@@ -314,12 +316,14 @@ class SharedLane(Lane):
         _LIMIT.give(self.limit, state[16:])
         _OUTAGE.give(outage, state[16 + _LIMIT.count :])
         if outage.since != since:  # another worker has found or ended it
-            outage.endings = []
+            outage.endings, outage.late = [], ()
         self.status = int(status)
         self.lasts = self.lasts or bool(lasts)
         self._well = max(self._well, well)
         outage.answered_at = max(outage.answered_at, answered_at)
         outage.probe = self._whose_probe.restore(state[13], state[14], probe)
+        if outage.is_on and outage.since == since and probe not in (None, ELSEWHERE, outage.probe):
+            outage.stays_late(probe)  # another worker's follows it
 
     def state(self) -> tuple[float, ...]:
         return (
