@@ -12,6 +12,7 @@ from proxy.config.schema_language import Either, Form, Key, ListOf, MapOf, Secti
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
 
 _ENV = r".*\$\{.+\}.*"  # any scalar may come from the environment
+_OFF = "[oO][fF][fF]|[fF][aA][lL][sS][eE]"  # as `units.is_off` reads it
 
 
 def like(expression: str, *types: str) -> dict[str, Any]:
@@ -25,8 +26,8 @@ def one_word(*words: str, also: str = "") -> Word:
     """Make the form of a scalar that is one of several words. If `off` is among them, false is valid too: some editors
     read a bare off as false. `also`: what else the key takes, for the error message.
     """
-    off: list[dict[str, Any]] = [{"const": False}] if "off" in words else []
-    return Word(units.one_of(*words, also=also), {"anyOf": [{"enum": list(words)}, *off, like(_ENV)]})
+    off: list[dict[str, Any]] = [{"const": False}, like(_OFF)] if "off" in words else [like(_ENV)]
+    return Word(units.one_of(*words, also=also), {"anyOf": [{"enum": list(words)}, *off]})
 
 
 def off_or_mapping(key: str, such_as: str) -> Word:
@@ -40,7 +41,7 @@ def off_or_mapping(key: str, such_as: str) -> Word:
             raise ValueError(f"{units.written(value)} is not off; {wanted}")
         return "off"
 
-    return Word(read, {"anyOf": [{"const": "off"}, {"const": False}, like(_ENV)]})
+    return Word(read, {"anyOf": [{"const": "off"}, {"const": False}, like(_OFF)]})
 
 
 def whole(least: int, most: int = 2**31) -> Word:
@@ -55,8 +56,7 @@ def number_of(reader: Callable[[Any], float]) -> Word:
 
 
 _LONG = r"[0-9]+(\.[0-9]+)?(ms|s|m|h)|0"
-_OFF = "[oO][fF][fF]|[fF][aA][lL][sS][eE]"
-_LONG_OR_OFF = {"anyOf": [like(f"{_LONG}|off"), {"const": False}, {"const": 0}]}
+_LONG_OR_OFF = {"anyOf": [like(f"{_LONG}|{_OFF}"), {"const": False}, {"const": 0}]}
 ANY = {"type": ["string", "number", "boolean"]}
 
 duration = Word(units.duration, {"anyOf": [like(_LONG), {"const": 0}]})
@@ -75,9 +75,9 @@ share = Word(units.share, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
 ratio = Word(units.ratio, like(r"[0-9]+(\.[0-9]+)? ?%?", "number"))
 number = number_of(units.number)
 positive_number = number_of(units.positive_number)
-flag = Word(
-    units.flag, {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off"]}, like(_ENV)]}
-)
+_FLAGS = ["true", "false", "yes", "no", "on", "off"]  # the pattern has them in any case
+_ANY_FLAG = like(f"{_OFF}|[nN][oO]|[oO][nN]|[tT][rR][uU][eE]|[yY][eE][sS]")
+flag = Word(units.flag, {"anyOf": [{"type": "boolean"}, {"enum": _FLAGS}, _ANY_FLAG]})
 word = Word(units.word, ANY)
 json_path = Word(units.json_path, ANY)
 text = Word(units.text, ANY)
@@ -92,8 +92,8 @@ _ADDRESS = r"unix:.+|.+:[0-9]+"
 address = Word(addresses.address, like(_ADDRESS))
 address_or_off = Word(addresses.address_or_off, {"anyOf": [like(f"{_ADDRESS}|{_OFF}"), {"const": False}]})
 redis_url = Word(addresses.redis_url, like(r"(redis|valkey)s?(\+[a-z]+)?://.+|unix:///.+"))
-parent_proxy = Word(addresses.parent_proxy, {"anyOf": [like("none|off|false|http://.+"), {"const": False}]})
-network = Word(addresses.network, like(r"[0-9a-fA-F:.\[\]]+(/[0-9.]+)?"))
+parent_proxy = Word(addresses.parent_proxy, {"anyOf": [like(f"none|{_OFF}|[hH][tT][tT][pP]://.+"), {"const": False}]})
+network = Word(addresses.network, like(r"[0-9a-fA-F:.\[\]]+(%[^/]+)?(/[0-9.]+)?"))
 _STATUS = r"[1-5]([0-9][0-9]|[xX][xX]|[0-9][0-9]\s?-\s?[1-5][0-9][0-9])"
 _STATUS_NUMBER = {"type": "integer", "minimum": 100, "maximum": 599}
 _GRPC_STATUSES, _FAULTS = "|".join(GRPC_STATUS_NUMBERS), "|".join(FaultKind)
@@ -105,7 +105,7 @@ endpoint = Word(addresses.endpoint, like(r"[hH][tT][tT][pP][sS]?://[^?# \\]+|uni
 host_pattern = Word(addresses.host_pattern, like("[^/]+", "number", "boolean"))
 service = Word(addresses.service_pattern, ANY)
 prefix = Word(addresses.prefix_or_off, {"anyOf": [like(rf"/[^?#% \\]*|{_OFF}"), {"const": False}]})
-concurrency_word = Word(units.concurrency_word, {"anyOf": [{"enum": ["auto", "off"]}, {"const": False}, like(_ENV)]})
+concurrency_word = Word(units.concurrency_word, {"anyOf": [{"enum": ["auto", "off"]}, {"const": False}, like(_OFF)]})
 most_attempts = Word(
     units.most_attempts,
     {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, like(r"0*[1-9][0-9]*"), like(_ENV)]},

@@ -129,9 +129,15 @@ def words(form: Any, path: str = "", within: tuple[int, ...] = ()) -> Iterator[t
             yield from words(key.form, f"{path}.{name}".strip("."), inner)
 
 
-@pytest.mark.parametrize("value", [7, 0, -1, 2.5, True, False, 503, 1e3])
-def test_a_number_or_a_boolean_is_the_text_that_was_written(value: Any) -> None:
-    """Where `check` takes what such a scalar looks like, the schema takes the scalar."""
+TEXTS = (
+    *("Off", "OFF", "false", "False", "http://h", "HTTP://h:1/x", "unix:/s", "[::]:8080", "*.example:8443", "5XX"),
+    *("fe80::1%eth0", "fe80::/10", "[::1]", "520 - 527", "OK", "UNAVAILABLE", "reset", "GET", "/v1/*", "**", "*"),
+)
+
+
+@pytest.mark.parametrize("value", [7, 0, -1, 2.5, True, False, 503, 1e3, *TEXTS])
+def test_what_check_takes_fits_the_schema(value: Any) -> None:
+    """Where `check` takes a scalar, or what a number or a boolean looks like, the schema takes it."""
     text = adopt(value)
     narrower = []
     for path, word in {id(word): (path, word) for root in (schema.FILE, PACK) for path, word in words(root)}.values():
