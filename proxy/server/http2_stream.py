@@ -7,6 +7,7 @@ from proxy.forward.own_answers import percent_encoded
 from proxy.forward.request_plan import Plan
 from proxy.retry.facts import UNAVAILABLE, Fault, is_grpc
 from proxy.server.acceptor import Acceptor
+from proxy.server.connection_end import LINGER
 from proxy.server.idle_handover import ConnectionGiver
 from proxy.server.routing import Exposure, Inside
 from proxy.transport.clock import monotonic
@@ -62,8 +63,9 @@ class Home(Http2Protocol):
 
 
 #: Seconds from a whole answer to the RST_STREAM that ends its request, which is not whole yet. curl loses an answer
-#: that it reads together with the RST_STREAM, though RFC 9113 section 8.1 forbids it to.
-REST_SECONDS = 0.25
+#: that it reads together with the RST_STREAM, though RFC 9113 section 8.1 forbids it to; and it reads nothing while it
+#: sleeps to keep to its --limit-rate, or waits for more of what it sends. As long as on HTTP/1 (`connection_end`).
+REST_SECONDS = LINGER
 
 
 class Http2AppStream(Stream):
@@ -273,7 +275,10 @@ class Http2AppStream(Stream):
         """Release the call, which is over and whose answer was written completely."""
         exchange, self.exchange = self.exchange, None
         if not self.over:
-            if not self.received_all:
+            session = self._home.session
+            if 2 * len(session.streams) > session.limits.streams:  # those that only wait leave room for others
+                self.refuse_rest()
+            elif not self.received_all:
                 self._home.acceptor.context.loop.call_later(REST_SECONDS, self._refuse_late)
             self.resume()
         if exchange is not None:
