@@ -712,11 +712,12 @@ class AppConnection(ConnectionStream):
             self.exchange.cut()
 
     def is_silent(self, before: float) -> bool:
-        """Whether closing the connection loses nothing: its last answer was sent, or it has been idle since before
-        the time `before`.
+        """Whether closing the connection loses nothing: its last answer was sent, and the app sends no more; or it has
+        been idle since before the time `before`.
         """
         if self._ending is not None:
-            return self.transport is None or not self.transport.get_write_buffer_size()
+            transport = self.transport
+            return transport is None or not (transport.get_write_buffer_size() or self._ending.is_sent_more)
         rested = self.exchange is None and not self._parser.pending and 0 < self.since < before
         return rested and not has_said(self._fd)
 

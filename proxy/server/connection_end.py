@@ -46,6 +46,11 @@ class StagedClose:
         """Drop `size` bytes that came."""
         self._came += size
 
+    @property
+    def is_sent_more(self) -> bool:
+        """Whether the app has sent more after its last answer. It may read that answer only once it has sent all."""
+        return self._came > 0
+
     def stop(self) -> None:
         """Stop waiting, because the connection is lost or closed otherwise."""
         if self._timer is not None:

@@ -168,6 +168,21 @@ async def test_a_body_without_end_is_not_read_for_ever(target: str, monkeypatch:
         await until(lambda: not front.path.acceptor.open)
 
 
+async def test_an_app_that_still_sends_gets_its_answer_while_the_proxy_ends() -> None:
+    """The end of the process would reset the connection, and the answer with it."""
+    async with Front() as front, front.app() as app:
+        app.send(request("POST", "/nobody", "Content-Length: 20", host="127.0.0.1"))
+        assert (await app.read()).status == 404
+        (connection,) = front.path.acceptor.open
+        assert isinstance(connection, AppConnection)
+        assert connection.is_silent(0.0)
+        app.send(b"x")
+        await until(lambda: connection._ending is not None and connection._ending.is_sent_more)
+        assert not connection.is_silent(0.0)
+        app.end()
+        await until(lambda: not front.path.acceptor.open)
+
+
 async def test_a_body_that_does_not_go_on_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_end, "LINGER", 0.01)
     more = asyncio.Event()
