@@ -408,6 +408,11 @@ class Admission:
         if not self.scope.ungated:
             self._leave_lines(now)
 
+    def wait_for_own(self, now: float) -> None:
+        """Leave all queues, because the call waits for a delay that an answer to itself named, which is no hold."""
+        self.leave(now)
+        self.held_by, self._held_since = "", None
+
     def _end_hold(self, now: float, since: float) -> None:
         """Note that the governor no longer holds the call. `since`: the time at which the hold began."""
         self._cooled_before += now - since

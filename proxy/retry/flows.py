@@ -431,7 +431,7 @@ class SequentialFlow:
         if at <= now:
             return self.launch(call, now)
         kept = None if self.holds_answer(call) else call.failure
-        planned.due, planned.gated = at, True
+        planned.due, planned.gated = at, bool(why)
         call.state = planned
         if kept is not None and kept.status is not None:
             return (Hold(kept.attempt), WakeAt(at))

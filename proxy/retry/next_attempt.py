@@ -20,7 +20,15 @@ from proxy.retry.instants import EPSILON
 from proxy.retry.payment import Payment, pay_for
 from proxy.retry.policy import Policy
 from proxy.retry.rates import Rates
-from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_TOKEN, circuit_open, held_too_long, wanted_too_late
+from proxy.retry.reasons import (
+    CIRCUIT_OPEN,
+    NO_LONGER_SAFE,
+    NO_TOKEN,
+    circuit_open,
+    held_too_long,
+    wanted_past_deadline,
+    wanted_too_late,
+)
 from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State
@@ -267,17 +275,15 @@ class NextAttempt:
         chosen.
 
         Returns three values. If the attempt may be sent now or later: the time at which to send it or ask again, None,
-        and the gate that holds it. If it is refused: a time without a meaning, the call's outcome, and the reason.
-        `state`: the call's state, which shows the endpoints in use. `deadline`: the call's deadline (seconds), None for
-        none. `first`: this is the call's first attempt at this upstream.
+        and the gate that holds it ("" if it waits for a delay of its own). If it is refused: a time without a meaning,
+        the call's outcome, and the reason. `state`: the call's state, which shows the endpoints in use. `deadline`: the
+        call's deadline (seconds), None for none. `first`: this is the call's first attempt at this upstream.
         """
         payment, keys, picker = self.payable(), self.keys, self.picker
         only = self.prefer(state, now)
         left = 0.0 if picker is None or only is None else picker.left(only, now)
         if left > 0:  # the others hold the call for longer than its own pushback does here, or are not able to take it
-            if self.policy.pushback.forbids(left):
-                return now, Outcome.PUSHBACK_TOO_LONG, wanted_too_late(left)
-            return self._hold(payment, "cooldown", now + left, now, deadline)
+            return _wait_for_own(self, planned, left, now, deadline)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
         if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now, self._fits):
@@ -504,3 +510,22 @@ class NextAttempt:
         if rate is None:
             return 0.0
         return rate.seconds_left(now, self.estimate) if isinstance(rate, Rates) else rate.seconds_left(now)
+
+
+def _wait_for_own(
+    next_attempt: NextAttempt, planned: Next, left: float, now: float, deadline: float | None
+) -> tuple[float, Outcome | None, str]:
+    """Wait for `left` seconds more before the planned attempt, because its endpoint's own answer to this call asked for
+    that. No gate holds the call meanwhile. Returns what `NextAttempt.ask` returns.
+    """
+    at = now + left
+    if next_attempt.policy.pushback.forbids(left):
+        return at, Outcome.PUSHBACK_TOO_LONG, wanted_too_late(left)
+    if at > planned.until + EPSILON:
+        return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
+    if deadline is not None and at > deadline + EPSILON:
+        return at, Outcome.DEADLINE, wanted_past_deadline(left, deadline - now)
+    if not next_attempt.payable().wait("backoff"):
+        return at, Outcome.OVERLOADED, ""
+    next_attempt.gates().wait_for_own(now)
+    return at, None, ""

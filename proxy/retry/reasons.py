@@ -121,6 +121,13 @@ def wanted_too_late(left: float) -> str:
     return f"the endpoint that is left asked this call to wait for {about(left)} more, more than pushback.max_delay"
 
 
+def wanted_past_deadline(left: float, until: float) -> str:
+    """The reason why a call does not wait for the only endpoint that is left: as `wanted_too_late`, but the deadline,
+    which is in `until` seconds, comes first.
+    """
+    return f"the endpoint that is left asked this call to wait for {about(left)} more, {past_deadline(until)}"
+
+
 # -- the proxy's own answers ------------------------------------------------------------------------------------------
 
 _BY_OUTCOME: dict[Outcome, tuple[int, str, str, str]] = {

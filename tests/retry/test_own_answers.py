@@ -6,7 +6,7 @@ import pytest
 
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
 from proxy.retry.gates import GATES
-from proxy.retry.reasons import held_in_vain, held_too_long, own_answer
+from proxy.retry.reasons import held_in_vain, held_too_long, own_answer, wanted_past_deadline
 
 UNAVAILABLE, RESOURCE_EXHAUSTED = 14, 8
 ENHANCE_YOUR_CALM = 0xB  # RFC 9113 section 7
@@ -45,3 +45,8 @@ def test_a_call_whose_answer_would_come_too_late_is_told_how_long_answers_take()
     assert held_too_long("rate", 1.5, 2.0, 0.8) == f"{rate} lets it go in 1.5 s, {late}"
     assert held_too_long("rate", 2.5, 2.0, 0.8) == f"{rate} lets it go in 2.5 s, after the deadline, which is in 2 s"
     assert held_in_vain("limit", 1.5, "deadline", 0.8, 1.2) == f"{limit} lets it go in 1.5 s, {late}"
+
+
+def test_an_endpoints_own_delay_that_ends_after_the_deadline_is_told_of() -> None:
+    why = "the endpoint that is left asked this call to wait for 30 s more, after the deadline, which is in 2 s"
+    assert wanted_past_deadline(30.0, 2.0) == why
