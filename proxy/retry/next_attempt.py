@@ -242,8 +242,8 @@ class NextAttempt:
         names for its own endpoint; None if it is not, or if the delay holds for all endpoints.
         """
         picker, delay = self.picker, failure.pushback.delay
-        if picker is None or delay is None or not self._is_word_of_endpoint(failure):
-            return None
+        if picker is None or delay is None or self.keys is not None or not self._is_word_of_endpoint(failure):
+            return None  # of several credentials, the next attempt may carry one that was refused there
         governor, caller, waiter = self.scope.governor, self.caller(), self.gates()
         sooner = picker.sooner(now, lambda label: governor.wait_at(waiter, caller, label, now))
         return sooner if sooner < delay else None

@@ -26,6 +26,10 @@ def test_the_laws_of_calls_hold_whatever_is_drawn(seed: int) -> None:
         assert not broken(drawn(number)), f"script {number}"
 
 
+def test_a_key_is_not_used_too_soon_at_an_endpoint_that_refused_it_while_another_key_is_free_there() -> None:
+    assert not broken(drawn(811673))
+
+
 def test_scripts_reach_all_gates_and_ends() -> None:
     """Else the laws would say little."""
     left = {"cooldown", "ahead", "limit", "outage", "rate", "concurrency"}
