@@ -438,8 +438,12 @@ class Governor:
 
     def is_probe(self, attempt: object) -> bool:
         """Whether this attempt is a probe of an outage whose calls are held."""
-        lanes = self._in.get(attempt)
-        return lanes is not None and not self.holds_none and any(lane.outage.is_probe(attempt) for lane in lanes)
+        if self.holds_none:
+            return False
+        for lane in self._in.get(attempt, ()):  # noqa: SIM110  compiled, a `cpdef` method may have no generator
+            if lane.outage.is_probe(attempt):
+                return True
+        return False
 
     def turns_away(self, attempt: object, now: float) -> bool:
         """Whether this attempt is a probe of an outage that has held a call for as long as a call may be held, and
