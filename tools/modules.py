@@ -1,4 +1,4 @@
-"""Every module with its subject, room by room, as the modules say it themselves: the end of docs/architecture.md.
+"""Every module with its subject, room by room, as the modules say it themselves: docs/modules.md.
 
 python tools/modules.py            print the list
 python tools/modules.py --write    write it where it stands
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "modules.md"
 #: What comes after this line is written by this tool.
 MARK = "<!-- From here on: python tools/modules.py --write -->\n"
 
@@ -37,7 +37,7 @@ def listing() -> str:
     for package in packages(ROOT / "proxy"):
         modules = [each for each in sorted(package.glob("*.py")) if each.name != "__init__.py"]
         about = subject(package / "__init__.py")
-        text += f"\n### {package.relative_to(ROOT)}/\n\n{about}.\n"
+        text += f"\n## {package.relative_to(ROOT)}/\n\n{about}.\n"
         if modules:
             text += "\n| module | subject |\n| --- | --- |\n"
             text += "".join(f"| `{each.stem}` | {subject(each)} |\n" for each in modules)
@@ -45,7 +45,7 @@ def listing() -> str:
 
 
 def page() -> str:
-    """docs/architecture.md as it should be."""
+    """docs/modules.md as it should be."""
     by_hand, mark, _ = PAGE.read_text().partition(MARK)
     return by_hand + mark + listing()
 
