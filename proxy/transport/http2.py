@@ -23,7 +23,7 @@ from proxy.transport.streams import Listener
 from proxy.transport.tls import keep_session
 from proxy.wire.head import PreparedRequest, Trailers
 from proxy.wire.http2.fields import Trailers2
-from proxy.wire.http2.frames import CANCEL, HTTP1_ANSWER, NO_ERROR
+from proxy.wire.http2.frames import CANCEL, NO_ERROR
 from proxy.wire.http2.heads import request_block, trailers_block
 from proxy.wire.http2.peer_limits import PeerLimits
 from proxy.wire.http2.request import Request2
@@ -185,8 +185,7 @@ class UpstreamConnection(Http2Protocol):
         """Close the connection after an HTTP/2 error with this code, found by either side; `detail` says what was
         wrong.
         """
-        remedy = " (protocol: http/1.1 would translate what is not gRPC)" if detail == HTTP1_ANSWER else ""
-        self._give_up(WrongProtocolError(f"{detail}{remedy}"))
+        self._give_up(WrongProtocolError(f"{detail} (protocol: http/1.1 would translate what is not gRPC)"))
         self.give_up()
 
     def _give_up(self, error: Exception) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import grpc
@@ -197,6 +199,24 @@ async def test_an_upstream_that_speaks_no_http2(tmp_path: Path) -> None:
         assert {each["fault"] for each in line["history"]} == {"connect_failure"}
         said = "it answers in HTTP/1 (protocol: http/1.1 would translate what is not gRPC)"
         assert line["detail"] == f"the upstream does not speak HTTP/2: {said}"
+
+
+async def test_the_remedy_is_named_where_the_upstream_answers_the_preface_without_a_head(tmp_path: Path) -> None:
+    """Python's own server answers a request of HTTP/2 with a page alone, as it would one of HTTP/0.9."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        async with (
+            running(tmp_path / "one", f"http://127.0.0.1:{server.server_port}", "http/2") as redrive,
+            httpx.AsyncClient(headers={"Host": "svc.test"}) as app,
+        ):
+            assert (await app.get(redrive.url)).status_code == 502
+            detail = (await redrive.call())["detail"]
+            assert detail.startswith("the upstream does not speak HTTP/2: ")
+            assert detail.endswith(" (protocol: http/1.1 would translate what is not gRPC)")
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ KNOWN: Final = len(_RULES)
 #: The length, type and flags that `HTTP/` makes if read as a frame's header, and the error for it: a length made of
 #: letters would mislead.
 _HTTP1 = (0x485454, 0x50, 0x2F)
-HTTP1_ANSWER = "it answers in HTTP/1"
+_HTTP1_ANSWER = "it answers in HTTP/1"
 
 
 def code_name(code: int) -> str:
@@ -98,7 +98,7 @@ def flaw(kind: int, flags: int, stream: int, size: int) -> tuple[int, str] | Non
     """
     if size > FRAME_LIMIT:
         if (size, kind, flags) == _HTTP1:
-            return FRAME_SIZE_ERROR, HTTP1_ANSWER
+            return FRAME_SIZE_ERROR, _HTTP1_ANSWER
         return FRAME_SIZE_ERROR, f"a frame of {size} bytes"
     if kind >= KNOWN:
         return None

@@ -162,23 +162,25 @@ def encoded_lines(lines: bytes) -> bytes:
 
 
 def starts_without_table(block: bytes) -> tuple[bool, int]:
-    """Whether the size updates at a block's beginning leave its sender a table of size 0, and the offset after them.
+    """Whether size updates to 0 stand at a block's beginning, and none to more, and the offset after them.
 
-    Raises Unreadable if there are more updates than a block may have.
+    Raises Unreadable if there are more updates than a block may have. After the acknowledgement of a maximum of 0, one
+    to more is an error even if another follows it (RFC 7541 section 6.3).
     """
     if block[:1] == NO_TABLE and block[1:2] not in _UPDATING:
         return True, 1
-    at, size = 0, -1
+    at, largest = 0, -1
     try:
         for _ in range(_UPDATES):
             if block[at : at + 1] == b"" or block[at] & 0xE0 != 0x20:
                 break
             size, at = _read_integer(block, at, 5)
+            largest = max(largest, size)
         if at < len(block) and block[at] & 0xE0 == 0x20:
             raise Unreadable("more size updates than a table has sizes")
     except IndexError:
         raise Unreadable("a size update is cut short") from None
-    return size == 0, at
+    return largest == 0, at
 
 
 def shows_no_table(block: bytes) -> bool:

@@ -134,6 +134,7 @@ def test_an_upstreams_first_block_may_come_past_its_encoder() -> None:
         pytest.param(DOTNET + b"\x20", id="updates it behind a field"),
         pytest.param(DOTNET + b"\x00\x05ab", id="is cut short"),
         pytest.param(b"\x3f\x01" + DOTNET, id="keeps some of it"),
+        pytest.param(b"\x21\x20" + DOTNET, id="goes above the maximum first"),
     ],
 )
 def test_other_blocks_need_a_size_update(text: bytes) -> None:
