@@ -466,16 +466,20 @@ class RateBucket(TokenBucket):
         if heir.spec.unit == self.spec.unit:
             self.heir = heir
 
+    #: The bucket's own tokens alone, without the heir: where they are kept elsewhere, both are overridden.
+    _pays = TokenBucket.take
+    _regains = TokenBucket.give_back
+
     def take(self, now: float, price: float = 1.0) -> bool:
         """Take `price` tokens, and return True; if there are too few, return False."""
-        taken = TokenBucket.take(self, now, price)
+        taken = self._pays(now, price)
         if taken and self.heir is not None:
             self.heir.give_back(now, -price)
         return taken
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
         """Put back tokens that were not used; if `tokens` is negative, take as many more."""
-        TokenBucket.give_back(self, now, tokens)
+        self._regains(now, tokens)
         if self.heir is not None:
             self.heir.give_back(now, tokens)
 

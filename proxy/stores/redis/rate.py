@@ -153,18 +153,9 @@ class RedisRate(LeasedBucket, RateBucket):
         short = tokens - lease.left - lease.part * lasts
         return math.inf if self.rate <= 0 else lasts + max(0.0, short) / self.rate
 
-    def take(self, now: float, price: float = 1.0) -> bool:
-        """Take the price from the lease. Returns whether it was taken: the lease must have it or, if the price is above
-        the capacity, as much as the capacity.
-        """
-        taken = self._pays(now, price)
-        if taken and self.heir is not None:
-            self.heir.give_back(now, -price)
-        return taken
-
-    def _pays(self, now: float, price: float) -> bool:
-        """Take the price from the lease, or from this process's share while Redis is out; return whether it was
-        taken.
+    def _pays(self, now: float, price: float = 1.0) -> bool:
+        """Take the price from the lease, or from this process's share while Redis is out. Returns whether it was taken:
+        the lease must have it or, if the price is above the capacity, as much as the capacity.
         """
         self._used_at = now
         if self.store.out:
@@ -228,9 +219,7 @@ class RedisRate(LeasedBucket, RateBucket):
         """
         return max(self.reserve, min(self._need(now), self._part) / 4) if self._part >= self.reserve else 0.0
 
-    def give_back(self, now: float, tokens: float = 1.0) -> None:
-        if self.heir is not None:
-            self.heir.give_back(now, tokens)
+    def _regains(self, now: float, tokens: float = 1.0) -> None:
         if self.store.out:
             self._own.give_back(now, tokens)
             self.lease.changed += tokens

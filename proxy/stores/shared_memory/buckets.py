@@ -186,8 +186,8 @@ class SharedPartedBudget(SharedBudget):
 
 
 class SharedRate(RateBucket):
-    """A rate bucket in shared memory. Its heir is charged once its own record is closed: a process that makes a record
-    holds the lock by which others find theirs, and may wait for this record.
+    """A rate bucket in shared memory. Only its own tokens are under its record's lock, not its heir's: a process that
+    makes a record holds the lock by which others find theirs, and may wait for this record.
     """
 
     __slots__ = ("record",)
@@ -198,19 +198,8 @@ class SharedRate(RateBucket):
 
     level = reading(RateBucket.level)
     wait = reading(RateBucket.wait)
-    _take = exclusive(TokenBucket.take)
-    _give_back = exclusive(TokenBucket.give_back)
-
-    def take(self, now: float, price: float = 1.0) -> bool:
-        taken: bool = self._take(now, price)
-        if taken and self.heir is not None:
-            self.heir.give_back(now, -price)
-        return taken
-
-    def give_back(self, now: float, tokens: float = 1.0) -> None:
-        self._give_back(now, tokens)
-        if self.heir is not None:
-            self.heir.give_back(now, tokens)
+    _pays = exclusive(TokenBucket.take)
+    _regains = exclusive(TokenBucket.give_back)
 
 
 class SharedLimiter(CubicLimiter):
