@@ -17,11 +17,22 @@ from proxy.retry.concurrency import Places
 from proxy.retry.endpoints import Endpoints
 from proxy.retry.facts import Outcome
 from proxy.retry.fair_order import newest_below
+from proxy.retry.gates import GATES
 from proxy.retry.instants import EPSILON, NEVER
 from proxy.retry.payment import Payment
 from proxy.retry.policy import AutoLimit, Policy
 from proxy.retry.rates import Rates
-from proxy.retry.reasons import GAVE_UP_ITS_PLACE, TOO_LATE_FOR_A_PLACE, circuit_open, held_in_vain, no_place
+from proxy.retry.reasons import (
+    GAVE_UP_ITS_PLACE,
+    NO_LONGER_SAFE,
+    TOO_LATE_FOR_A_PLACE,
+    circuit_open,
+    held_in_vain,
+    held_too_long,
+    no_place,
+    wanted_past_deadline,
+    wanted_too_late,
+)
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.token_bucket import REJECTED
 from proxy.retry.token_estimate import Estimate, Price, price_of
@@ -408,10 +419,41 @@ class Admission:
         if not self.scope.ungated:
             self._leave_lines(now)
 
-    def wait_for_own(self, now: float) -> None:
-        """Leave all queues, because the call waits for a delay that an answer to itself named, which is no hold."""
+    def wait_for_gate(
+        self, gate: str, payment: Payment, at: float, usual: float, now: float
+    ) -> tuple[float, Outcome | None, str]:
+        """Wait for the gate that holds the next attempt until the time `at`, if the deadline allows it and the waiting
+        room has a place. `usual`: the seconds before the deadline after which a token of the gate would come too late.
+        Returns what `ask` returns.
+        """
+        deadline = self._deadline
+        if deadline is not None and at > deadline - usual + EPSILON:
+            return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now, usual)
+        if not payment.wait("held", self):
+            self.found_no_place = gate in ("limit", "outage")
+            return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
+        self.hold(gate, now)
+        return at, None, gate
+
+    def wait_for_own(
+        self, payment: Payment, left: float, until: float, now: float, deadline: float | None
+    ) -> tuple[float, Outcome | None, str]:
+        """Wait for `left` seconds more before the next attempt, because its endpoint's own answer to this call asked
+        for that. No gate holds the call meanwhile. `until`: the time until which the attempt may be sent. Returns what
+        `ask` returns.
+        """
+        at = now + left
+        if self.policy.pushback.forbids(left):
+            return at, Outcome.PUSHBACK_TOO_LONG, wanted_too_late(left)
+        if at > until + EPSILON:
+            return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
+        if deadline is not None and at > deadline + EPSILON:
+            return at, Outcome.DEADLINE, wanted_past_deadline(left, deadline - now)
+        if not payment.wait("backoff"):
+            return at, Outcome.OVERLOADED, ""
         self.leave(now)
         self.held_by, self._held_since = "", None
+        return at, None, ""
 
     def _end_hold(self, now: float, since: float) -> None:
         """Note that the governor no longer holds the call. `since`: the time at which the hold began."""

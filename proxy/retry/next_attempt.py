@@ -20,15 +20,7 @@ from proxy.retry.instants import EPSILON
 from proxy.retry.payment import Payment, pay_for
 from proxy.retry.policy import Policy
 from proxy.retry.rates import Rates
-from proxy.retry.reasons import (
-    CIRCUIT_OPEN,
-    NO_LONGER_SAFE,
-    NO_TOKEN,
-    circuit_open,
-    held_too_long,
-    wanted_past_deadline,
-    wanted_too_late,
-)
+from proxy.retry.reasons import CIRCUIT_OPEN, NO_LONGER_SAFE, NO_TOKEN, circuit_open
 from proxy.retry.route_names import RouteNames, names_of
 from proxy.retry.scope_state import ScopeState
 from proxy.retry.states import Flight, Next, State
@@ -283,7 +275,7 @@ class NextAttempt:
         only = self.prefer(state, now)
         left = 0.0 if picker is None or only is None else picker.left(only, now)
         if left > 0:  # the others hold the call for longer than its own pushback does here, or are not able to take it
-            return _wait_for_own(self, planned, left, now, deadline)
+            return self.gates().wait_for_own(payment, left, planned.until, now, deadline)
         at, no, gate = self.gates().ask(payment, now, deadline, first=first)
         held = no is not None or at > now
         if held and no is not Outcome.CIRCUIT_OPEN and keys is not None and keys.move(now, self._fits):
@@ -303,7 +295,7 @@ class NextAttempt:
         if gate == "ahead" and not payment.wait("held", self.admission):
             self.gates().forgo_ahead(now)
             return self.ask(planned, state, now, deadline, first=first)
-        return self._hold(payment, gate, at, now, deadline)
+        return self.gates().wait_for_gate(gate, payment, at, self._answer_time(gate), now)
 
     def _fits(self, scope: ScopeState, now: float) -> bool:
         """Whether the attempt would fit into the rest of the limits that answers reported for a credential. `scope`:
@@ -323,22 +315,6 @@ class NextAttempt:
         if gate not in _GIVE_TOKENS or self.policy.limit is None or not self.governs:
             return 0.0
         return self.scope.governor.usual.of_alone(self.caller().names.timed)
-
-    def _hold(
-        self, payment: Payment, gate: str, at: float, now: float, deadline: float | None
-    ) -> tuple[float, Outcome | None, str]:
-        """Wait for a gate until the time `at`, if the deadline allows it and the waiting room has a place. Returns what
-        `ask` returns.
-        """
-        if deadline is not None:
-            usual = self._answer_time(gate)
-            if at > deadline - usual + EPSILON:
-                return at, Outcome.DEADLINE, held_too_long(gate, at - now, deadline - now, usual)
-        if not payment.wait("held", self.admission):
-            self.gates().found_no_place = gate in ("limit", "outage")
-            return at, Outcome.OVERLOADED, f"{GATES[gate]} holds it, and limits.waiting has no place for it"
-        self.gates().hold(gate, now)
-        return at, None, gate
 
     def pay_for(self, planned: Next, now: float) -> Next | Outcome:
         """Take the price of a retry that the plan grants (`planned`), and a place in the waiting room for the time
@@ -510,22 +486,3 @@ class NextAttempt:
         if rate is None:
             return 0.0
         return rate.seconds_left(now, self.estimate) if isinstance(rate, Rates) else rate.seconds_left(now)
-
-
-def _wait_for_own(
-    next_attempt: NextAttempt, planned: Next, left: float, now: float, deadline: float | None
-) -> tuple[float, Outcome | None, str]:
-    """Wait for `left` seconds more before the planned attempt, because its endpoint's own answer to this call asked for
-    that. No gate holds the call meanwhile. Returns what `NextAttempt.ask` returns.
-    """
-    at = now + left
-    if next_attempt.policy.pushback.forbids(left):
-        return at, Outcome.PUSHBACK_TOO_LONG, wanted_too_late(left)
-    if at > planned.until + EPSILON:
-        return at, Outcome.NOT_RETRYABLE, NO_LONGER_SAFE
-    if deadline is not None and at > deadline + EPSILON:
-        return at, Outcome.DEADLINE, wanted_past_deadline(left, deadline - now)
-    if not next_attempt.payable().wait("backoff"):
-        return at, Outcome.OVERLOADED, ""
-    next_attempt.gates().wait_for_own(now)
-    return at, None, ""
