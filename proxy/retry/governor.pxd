@@ -8,7 +8,7 @@ from proxy.retry.facts cimport Request
 from proxy.retry.lane cimport Lane
 from proxy.retry.lanes cimport Lanes, may_hold
 from proxy.retry.limit cimport Limit
-from proxy.retry.losses cimport Losses, is_older, was_never_there
+from proxy.retry.losses cimport Losses, was_never_there
 from proxy.retry.route_names cimport RouteNames, names_of
 from proxy.retry.traffic cimport Traffic
 from proxy.retry.usual_times cimport UsualTimes

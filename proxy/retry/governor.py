@@ -24,7 +24,7 @@ from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Fields, Request
 from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes, longest, may_hold
-from proxy.retry.losses import Losses, is_older, was_never_there
+from proxy.retry.losses import Losses, was_never_there
 from proxy.retry.outage import LONG
 from proxy.retry.patience import Patience
 from proxy.retry.route_names import RouteNames, names_of
@@ -246,8 +246,7 @@ class Governor:
                 return
         else:
             self._landed(attempt, caller, sent, now, well=True)
-        if not is_older(base, sent):
-            self.losses.answered_well(caller.names, base, now, self.holds(now))
+        self.losses.answered_well(caller.names, base, sent, now, self.holds(now))
 
     def answered_undecided(self, route: str, request: Request, fields: Fields, sent: float, now: float) -> None:
         """Note that an attempt which the driver sent without making a `Call` (`request_hints.may_start_undecided`) was
@@ -268,7 +267,7 @@ class Governor:
         base = self.first if not endpoint else self.lanes.of_endpoint(endpoint)
         self._note_time(names.timed, sent, now, base.traffic)
         if base.traffic.is_watched or base.outage.since < _NEVER or base.outage.in_vain:
-            self.losses.answered_well(names, base, now, False)
+            self.losses.answered_well(names, base, sent, now, False)
         return True
 
     def _note_time(self, route: str, sent: float, now: float, traffic: Traffic) -> None:
@@ -313,7 +312,7 @@ class Governor:
         if several and lanes.limits_credentials():
             return False
         if not ending.lost:
-            self.losses.answered(names, base, now, own=True, holds=False)
+            self.losses.answered(names, base, sent, now, own=True, holds=False)
         elif not self.losses.lost_alone(names, ending, base, now, several):
             return False
         if ending.refused:
@@ -347,8 +346,8 @@ class Governor:
         base, lost, joined = lanes.of_endpoint(caller.endpoint), ending.lost, self._in.get(attempt, ())
         if lost and not losses.probe_lost(attempt, joined, base, now) and caller.outages:
             losses.lost(caller, ending, now, base, again=again)
-        if lost != "endpoint" and not is_older(base, sent):
-            losses.answered(names, base, now, not lost, self.holds(now))
+        if lost != "endpoint":
+            losses.answered(names, base, sent, now, not lost, self.holds(now))
         if ending.refused and caller.limits:
             in_outage = lost and (losses.is_lost(names, base) or (lost == "endpoint" and was_never_there(base, now)))
             if not in_outage:

@@ -27,9 +27,9 @@ cdef class Losses:
     @cython.locals(lost=LostRows)
     cdef bint _all_answer(self, Lane base) except -1
     @cython.locals(lone=tuple, lost=LostRows, lanes=Lanes, outage=Outage, is_alone=bint)
-    cpdef answered_well(self, RouteNames names, Lane base, double now, bint holds)
+    cpdef answered_well(self, RouteNames names, Lane base, double sent, double now, bint holds)
     @cython.locals(lanes=Lanes, outage=Outage, lost=LostRows, was_suspected=bint)
-    cpdef answered(self, RouteNames names, Lane base, double now, bint own, bint holds)
+    cpdef answered(self, RouteNames names, Lane base, double sent, double now, bint own, bint holds)
     @cython.locals(lone=tuple, lanes=Lanes, lost=LostRows, lane=Lane, was_suspected=bint)
     cdef _own_answered(self, RouteNames names, Lane base, double now)
     @cython.locals(lanes=Lanes, traffic=Traffic, outage=Outage, lost=LostRows)
@@ -49,4 +49,3 @@ cdef class Losses:
 
 cpdef bint was_never_there(Lane lane, double now) except -1
 cdef bint _is_out(Lane lane) except -1
-cpdef bint is_older(Lane base, double sent) except -1

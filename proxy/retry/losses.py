@@ -54,7 +54,7 @@ class Losses:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def answered_well(self, names: RouteNames, base: Lane, now: float, holds: bool) -> None:
+    def answered_well(self, names: RouteNames, base: Lane, sent: float, now: float, holds: bool) -> None:
         """Note that an attempt was answered, and not with a failure. This does what `answered` does with `own`, but is
         faster for nearly all answers: if the latest attempts were all answered, and there is no outage, nothing has to
         be noted. The arguments are those of `answered`.
@@ -67,15 +67,18 @@ class Losses:
             lost.lone = None
             lanes.set_watched()
         elif holds or not self._all_answer(base):  # the row of failures that began a path's outage may be forgotten
-            self.answered(names, base, now, own=True, holds=holds)
+            self.answered(names, base, sent, now, own=True, holds=holds)
 
-    def answered(self, names: RouteNames, base: Lane, now: float, own: bool, holds: bool) -> None:
-        """Note that an attempt was answered, which ends an outage of its endpoint. `names`: the names of the attempt's
-        route. `base`: the lane of the endpoint. `own`: the endpoint itself answered, so that an outage of the attempt's
-        route ends too; False for an answer that says that the service is not reached (a gateway's 503, say). `holds`:
-        calls may be held now.
+    def answered(self, names: RouteNames, base: Lane, sent: float, now: float, own: bool, holds: bool) -> None:
+        """Note that an attempt was answered, which ends an outage of its endpoint, unless the attempt was sent before
+        the outage began: its answer comes by a connection that was made before. `names`: the names of the attempt's
+        route. `base`: the lane of the endpoint. `sent`: the time at which the attempt was sent. `own`: the endpoint
+        itself answered, so that an outage of the attempt's route ends too; False for an answer that says that the
+        service is not reached (a gateway's 503, say). `holds`: calls may be held now.
         """
         lanes, outage, lost = self._lanes, base.outage, self._lost
+        if sent < outage.since < _NEVER:
+            return
         base.traffic.answered_at = now
         was_suspected = lost.endpoint_answered(base.name[0])
         if not (was_suspected or holds or _is_out(base)):
@@ -268,11 +271,3 @@ def was_never_there(lane: Lane, now: float) -> bool:
 def _is_out(lane: Lane | None) -> bool:
     """Whether this lane has an outage, or had one whose end calls waited for in vain; False if there is no lane."""
     return lane is not None and (lane.outage.since < _NEVER or lane.outage.in_vain)
-
-
-def is_older(base: Lane, sent: float) -> bool:
-    """Whether an attempt was sent before an outage of its endpoint began, so that its answer does not show that the
-    outage is over: it comes by a connection that was made before. `base`: the lane of the endpoint. `sent`: the time at
-    which the attempt was sent.
-    """
-    return sent < base.outage.since < _NEVER

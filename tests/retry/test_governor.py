@@ -484,3 +484,19 @@ def test_an_answer_to_an_attempt_from_before_an_outage_does_not_end_it_but_one_t
     assert outage.is_on
     governor.answered_well(object(), caller, 10.5, 11.1)
     assert not outage.is_on
+
+
+def test_nor_does_it_end_an_outage_that_is_observed_alone() -> None:
+    governor, request = Governor(), Request("GET", "u.example", "/poll")
+    governor.holds_none = True
+    caller = Caller(request, MappingFields([]), "")
+    caller.limits = caller.outages = caller.retries = True
+    governor.traffic.answered_at = 9.0
+    for at in (10.0, 10.1):
+        ending = AttemptEnding(False, True, False, False, "endpoint", "reset")
+        governor.failed(object(), caller, ending, at, at, again=at > 10.0, cools=False)
+    outage = governor.first.outage
+    assert governor.answered_freely(caller.names, "", 5.0, 11.0)
+    assert outage.is_on
+    assert governor.answered_freely(caller.names, "", 10.5, 11.1)
+    assert not outage.is_on

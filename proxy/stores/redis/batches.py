@@ -274,15 +274,15 @@ class Batches:
         if not self.out:
             self._go_alone(WHOLE if self.members is None else self.members.share(now), now)
 
-    def _report_back(self, now: float) -> None:
-        """Report the end of the outage that was reported."""
+    def _report_end(self, why: str, now: float) -> None:
+        """Report the end of the outage that was reported. `why`: why it ended, in words."""
         seconds = round(self._absence.ended(now), 3)
-        self._notify("redis", [f"Redis is back after {seconds:g} s"], state="back", seconds=seconds)
+        self._notify("redis", [f"{why} after an outage of {seconds:g} s"], state="back", seconds=seconds)
 
     def _back(self, now: float) -> None:
         """Note that Redis is available again, and report the end of the outage."""
         self.out = False
-        self._report_back(now)
+        self._report_end("Redis is back", now)
         for bucket in self._all():
             self.soon(bucket, now)
         for each in self.returned:

@@ -91,7 +91,7 @@ class RedisStore(Batches):
         try:
             await self._within(self.reach(), within)
             if self.out_since is not None:
-                self._report_back(self._clock())
+                self._report_end("Redis is back", self._clock())
         except Exception as error:
             self._lost(self._clock(), _because(error))
         finally:
@@ -101,9 +101,7 @@ class RedisStore(Batches):
     def given_up(self) -> None:
         """Report the end of an outage, if there is one, because nothing is kept in Redis any more."""
         if self.out_since is not None:
-            seconds = round(self._absence.ended(self._clock()), 1)
-            line = f"nothing is kept in Redis any more, after {seconds:g} s without it"
-            self._notify("redis", [line], state="back", seconds=seconds)
+            self._report_end("nothing is kept in Redis any more,", self._clock())
         self._notify = report_nothing
 
     async def close(self) -> None:

@@ -12,7 +12,6 @@ from proxy.retry.caller import Caller, Name
 from proxy.retry.ending import AttemptEnding
 from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
-from proxy.retry.losses import is_older
 from proxy.retry.route_names import RouteNames
 from proxy.stores.shared_memory.lanes import Attach, SharedLanes
 from proxy.stores.shared_memory.lost_rows import SharedLostRows
@@ -44,8 +43,7 @@ class SharedGovernor(Governor):
         if self.holds(now):  # what is known here may be old: an answer is of use to all workers
             self._landed(attempt, caller, sent, now, well=True)
             base = self.lanes.of_endpoint(caller.endpoint)
-            if not is_older(base, sent):
-                self.losses.answered(caller.names, base, now, own=True, holds=True)
+            self.losses.answered(caller.names, base, sent, now, own=True, holds=True)
         else:
             super().answered_well(attempt, caller, sent, now)
         self._shared_lanes.tell_route(caller.names, now)
