@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import io
 import random
 import shutil
 import sys
@@ -29,7 +30,6 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from palette_png import with_palette  # noqa: E402
 from support.process import Redrive  # noqa: E402
 
 GUIDES = ROOT / "docs" / "guides"
@@ -185,8 +185,7 @@ class Photographer:
         if view.click:
             await page.wait_for_timeout(2500)
         await page.mouse.move(width - 1, 1)
-        picture = with_palette(await page.screenshot())
-        (self._folder / f"{view.name}{suffix}.png").write_bytes(picture)
+        write_with_palette(await page.screenshot(), self._folder / f"{view.name}{suffix}.png")
         await context.close()
 
     async def newest(self, **wanted: object) -> str:
@@ -237,6 +236,15 @@ class Photographer:
             for theme in ("light", "dark"):
                 for width, size in {"desktop": (1240, 800), "phone": PHONE}.items():
                     await self.take(replace(view, size=size), theme=theme, suffix=f"-{width}-{theme}")
+
+
+def write_with_palette(png: bytes, file: Path) -> None:
+    """Write a picture with a palette of 256 colours to a file: a third of the size of `png`, as a browser writes it."""
+    from PIL import Image
+
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    palette = picture.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    palette.save(file, optimize=True)
 
 
 async def photograph(folder: Path | None, seconds: float) -> None:

@@ -238,3 +238,8 @@ def test_urls_with_a_query_are_quoted(page: Path) -> None:
     typed = [line for kind in ("sh", "console") for text in blocks(page, kind) for line in text.splitlines()]
     bare = [line for line in typed if re.search(r"https?://[^\s'\"]*[?&]", re.sub(r"'[^']*'|\"[^\"]*\"", "", line))]
     assert bare == []
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "guides").glob("*.png")), ids=lambda file: file.name)
+def test_the_pictures_of_the_guide_are_small(file: Path) -> None:
+    assert file.stat().st_size < 100_000
