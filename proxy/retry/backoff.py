@@ -110,7 +110,7 @@ class WaitSeries:
         ):  # a hedging policy whose call may not be hedged: its attempts follow each other
             return strategy.hedging_delay if pushback is None else pushback
         if strategy.exact_pushback and pushback is not None:  # gRPC A6: wait exactly this long; the series starts again
-            self.n = 0
+            self.n, self.previous = 0, None
             return pushback
         backoff = self.previous = self.backoff(self.n + 1, throttled)
         self.n += 1

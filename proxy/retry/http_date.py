@@ -5,7 +5,7 @@
 
 Names are case-sensitive and must be names of days and months; whether a day's name fits its date is not checked, as the
 date alone determines the day. A two-digit year is the nearest one that is not more than 50 years in the future. A leap
-second counts as the second before it.
+second counts as the second after it, as in POSIX time, so that nothing begins before it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_http_date(text: str, wall: float) -> float | None:
     hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"])
     if hour > 23 or minute > 59 or second > 60:
         return None
-    seconds = 3600 * hour + 60 * minute + min(second, 59)
+    seconds = 3600 * hour + 60 * minute + second
     if len(match["year"]) == 2:
         return _nearest_century(year, month, day, seconds, wall)
     return _seconds(year, month, day, seconds)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry import ExponentialRetryBackoffStrategy, RetryBackoffStrategy
-from proxy.retry.backoff import delay, needs_draw
+from proxy.retry.backoff import WaitSeries, delay, needs_draw
 from proxy.retry.policy import Backoff, Jitter
+from proxy.retry.presets import GRPC
 
 JITTERS: list[Jitter] = ["none", "full", "equal", "proportional", "decorrelated"]
 seconds = st.floats(0, 1e6, allow_nan=False)
@@ -101,3 +103,17 @@ def test_the_class_works_without_arguments() -> None:
     assert strategy.compute_next_backoff_delay(0) == 0.0
     assert all(0 <= strategy.compute_next_backoff_delay(n) <= 20 for n in range(1, 100))
     assert ExponentialRetryBackoffStrategy(jitter="decorrelated").compute_next_backoff_delay(2, previous=1.0) >= 0.1
+
+
+class Draws:
+    def random(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize("jitter", JITTERS)
+def test_a_pushback_starts_the_series_of_grpc_again(jitter: Jitter) -> None:
+    """A6: the wait after a pushback is the first of the series, for `decorrelated` too, which remembers its last."""
+    series = WaitSeries(replace(GRPC, backoff=Backoff(1.0, 60.0, 3.0, jitter)), Draws())
+    first, second = series.next_wait(None, False), series.next_wait(None, False)
+    assert series.next_wait(7.0, False) == 7.0
+    assert [series.next_wait(None, False), series.next_wait(None, False)] == [first, second]

@@ -350,8 +350,8 @@ def test_fifty_years_are_counted_to_the_day() -> None:
     assert read_http_date("Thursday, 30-Dec-76 00:00:00 GMT", WALL) == timegm((1976, 12, 30, 0, 0, 0))
 
 
-def test_a_leap_second_counts_as_the_one_before() -> None:
-    assert read_http_date("Sat, 31 Dec 2016 23:59:60 GMT", WALL) == timegm((2016, 12, 31, 23, 59, 59))
+def test_a_leap_second_counts_as_the_one_after() -> None:
+    assert read_http_date("Sat, 31 Dec 2016 23:59:60 GMT", WALL) == timegm((2017, 1, 1, 0, 0, 0))
 
 
 @given(st.integers(0, 250_000_000_000), st.sampled_from(["%a, %d %b %Y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"]))
