@@ -35,7 +35,7 @@ _OTHERS = {
 
 
 class _Version(argparse.Action):
-    """Prints the version, and whether the compiled core is in use or the one in Python."""
+    """The option that prints the version, and whether the compiled core is in use or the one in Python."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from proxy.wire.http1.compiled import CORE
@@ -45,7 +45,7 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports bad usage in one line, which suggests the nearest verb if one resembles what was typed."""
+    """A parser that reports bad usage in one line, which suggests the nearest verb if one resembles what was typed."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse what the verb takes, and refuse the rest here, so that the message names the verb's own --help."""

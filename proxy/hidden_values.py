@@ -27,8 +27,8 @@ _KEY = re.compile("[a-z0-9_]*")
 
 
 class HiddenValues:
-    """Replaces contents by references. `references`: by each spelling of a content, the reference that brought it.
-    `whole_words`: a content is replaced only where no letter or digit stands beside it.
+    """The replacement of secret contents by references to them. `references`: the reference that brought a content, by
+    each spelling of the content. `whole_words`: a content is replaced only where no letter or digit stands beside it.
     """
 
     def __init__(self, references: Mapping[str, str], *, whole_words: bool = False) -> None:

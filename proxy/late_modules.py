@@ -114,8 +114,8 @@ class _Late(ModuleType):
 
 @contextmanager
 def late(*names: str) -> Iterator[None]:
-    """While this lasts, imports of these modules bind late names; modules that are imported already are left as they
-    are. What is imported meanwhile must not use them before it is called.
+    """Let imports of these modules bind late names while this context lasts; modules that are imported already are left
+    as they are. A module that is imported meanwhile must not use the names before it is called.
     """
     put = {name: _Late(name) for name in names if name not in sys.modules}
     sys.modules.update(put)

@@ -58,7 +58,7 @@ def _built(package: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _time(file: Path) -> float:
-    """When a file was changed last; 0 if there is none."""
+    """The time at which a file was changed last; 0 if there is none."""
     try:
         return file.stat().st_mtime
     except OSError:

@@ -82,8 +82,9 @@ def remaining(found: Mapping[str, Sequence[LaneWeather]]) -> Samples:
 def _endpoints(
     found: Mapping[str, Sequence[LaneWeather]], router: Router
 ) -> Iterable[tuple[Upstream, str, list[LaneWeather]]]:
-    """For each endpoint of each upstream: the upstream, the endpoint's label, and the lanes of its calls. The label is
-    "" for all endpoints of an upstream whose requests name them. `found`: the lanes of each upstream, by its label.
+    """Iterate over the endpoints of all upstreams: yield the upstream, the endpoint's label, and the lanes of its
+    calls. The label is "" for all endpoints of an upstream whose requests name them. `found`: the lanes of each
+    upstream, by its label.
     """
     unmatched = [router.fallback] if router.fallback.label in found else []
     for upstream in (*router.upstreams, *unmatched):

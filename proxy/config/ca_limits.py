@@ -62,9 +62,9 @@ def _within(name: x509.DNSName | x509.IPAddress, subtree: x509.GeneralName) -> b
 
 
 def not_covered(cert: str, hosts: Iterable[str]) -> list[str]:
-    """The hosts, of `hosts` as a configuration has them, that the CA in the file `cert` is not for. A pattern
-    stands for all names below what follows its last `*`, and for any name if it ends with `*`. Raises OSError or
-    ValueError if the certificate can't be read.
+    """The hosts for which the CA in the file `cert` may not make certificates. `hosts`: the hosts or patterns to check,
+    as a configuration has them. A pattern stands for all names below what follows its last `*`, and for any name if it
+    ends with `*`. Raises OSError or ValueError if the certificate can't be read.
     """
     limits = limits_of(x509.load_pem_x509_certificates(Path(cert).read_bytes())[0])
     return [] if limits is None else [host for host in hosts if not covers_all(limits, _named(host))]

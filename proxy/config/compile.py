@@ -375,8 +375,8 @@ class Upstreams:
         return _LAST_VALUES[file], file
 
     def fallback(self) -> Upstream | None:
-        """Make the upstream that is the pattern for hosts which no upstream names. Its cooldown is off unless
-        `defaults` sets it. None if its policy is wrong.
+        """Compile the upstream after which upstreams are made for hosts that the configuration does not name. Its
+        cooldown is off unless `defaults` sets it. None if its policy is wrong.
         """
         tree = lay(Map.of({"fallback": []}), self._defaults)  # no other upstream may answer a call for any host
         if not tree.sub("pushback").values_at["cooldown"].line:

@@ -168,7 +168,7 @@ ERRORS_INSIDE = section(
     ),
     root=Key(word, required=True, doc="the local name of an error's root element"),
     status=Key(whole(400, 599), 500, "the status that such an error is read as"),
-    awake=Key(positive_duration, "20s", "how long white space before the root may come until it is passed on"),
+    awake=Key(positive_duration, "20s", "the time for which white space before the root element is held back"),
 )
 
 PACK_RULE = RuleSection(

@@ -274,7 +274,7 @@ class Section:
     more: Mapping[str, Any] = field(default_factory=dict)
     belongs: Mapping[str, str] = field(default_factory=dict)
 
-    #: Where a mapping that is the value of an unknown key belongs: (place, the keys that it has there).
+    #: The places where a mapping that is the value of an unknown key may belong: (place, the keys that it has there).
     inside: tuple[tuple[str, frozenset[str]], ...] = ()
     #: The key that a text in place of the whole mapping belongs to: (the form of the text, the key).
     short: tuple[tuple[str, str], ...] = ()
@@ -303,8 +303,8 @@ class Section:
         return [name for name, key in self.keys.items() if not key.deprecated]
 
     def _place_of(self, value: Any) -> str | None:
-        """Where in the file an unknown key with this value belongs, recognised by the keys within the value, as words
-        for the error message; None if that is not known.
+        """The place in the file to which an unknown key with this value belongs, as words for the error message; None
+        if that is not known. The place is recognised by the keys within the value.
         """
         if isinstance(value, Map):
             return next((place for place, keys in self.inside if keys & value.keys()), None)

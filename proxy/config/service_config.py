@@ -203,7 +203,7 @@ def _throttling(top: _Object) -> Map | None:
     if most is not None and not 0 < most <= 1000:
         inner.error("maxTokens", "must be above 0 and at most 1000")
     if ratio is not None and int(ratio * 1000 + 1e-9) <= 0:
-        inner.error("tokenRatio", "must be above 0, in thousandths")
+        inner.error("tokenRatio", "must be at least 0.001: it is counted in thousandths")
     if most is None or ratio is None:
         return None
     bucket = Map(inner.tree.mark)

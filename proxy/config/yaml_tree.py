@@ -349,7 +349,7 @@ class _Builder:
         self._file = file
         self._count = 0
         self._open: list[_Open] = []
-        #: By anchor: its position, the value (an _Open until its end has been read), and the number of values in it.
+        #: Each anchor's position, its value (an _Open until its end has been read), and the number of values in it.
         self._anchored: dict[str, tuple[yaml.Mark, Any, int]] = {}
         self._document: yaml.Mark | None = None
 

@@ -178,7 +178,7 @@ class AppRepeats:
         if found is None:
             return False
         gap = record.started - found.at
-        if not 0.0 <= gap <= _WINDOW:  # below 0 it was sent before the answer to the other was there
+        if not 0.0 <= gap <= _WINDOW:  # below 0: it was sent before the answer to the other came
             return False
         same = record.client == found.client and connected == found.connected
         if found.is_usual if same else found.is_usual_elsewhere:

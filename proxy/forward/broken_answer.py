@@ -1,5 +1,5 @@
-"""Decides how a call goes on when its answer breaks during delivery to the app: asks for the rest or ends the call
-(contract, section 15, "Resume").
+"""The decision how a call goes on when its answer breaks during delivery to the app: the rest is asked for, or the call
+ends (contract, section 15, "Resume").
 
 `proxy.forward.resume` says which answers can be resumed, and `proxy.retry.resumption` decides whether this one is.
 """

@@ -19,7 +19,7 @@ _OF: dict[Policy, Edits] = {}
 _MOST = 256
 #: The most attempts whose lines are kept with a policy's edits.
 _MOST_ATTEMPTS = 64
-#: A request that brings nothing which changes what is edited.
+#: A request whose own header fields change nothing about the edits.
 _ANY = Request("GET", "", "/")
 
 

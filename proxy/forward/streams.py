@@ -34,7 +34,7 @@ class AppStream(Protocol):
 
     @property
     def connected(self) -> float:
-        """When the app's connection was opened (seconds)."""
+        """The time (seconds) at which the app's connection was opened."""
         ...
 
     # -- the request ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from proxy.retry.policy import Policy
 BATCH, GATHER = 64, 0.02
 #: Errors in streams that are reported within a second.
 MOST = 100
-#: After so many likely retries of apps under one policy they are reported: one may be chance.
+#: The number of likely retries of apps under one policy after which they are reported: one may be chance.
 REPEATS = 3
 
 

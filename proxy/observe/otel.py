@@ -101,7 +101,7 @@ class Spans:
 
 
 def _sendings(call: CallRecord, trace: Trace) -> Iterator[tuple[int, AttemptRecord]]:
-    """For each sending of a call to an upstream, the id of its span and the sending's record."""
+    """Iterate over the sendings of a call to upstreams: yield the id of the span and the record of each."""
     records: Sequence[AttemptRecord] = call.history
     if not records and call.attempts == 1:
         records = [

@@ -153,8 +153,8 @@ def _together(one: LaneWeather, other: LaneWeather) -> LaneWeather:
 
 
 def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """For each of the upstream's own limits, by name, the least that any of several reports says is left of it. `left`:
-    the reports, each the name of a limit and what is left of it.
+    """The least that is left of each of the upstream's own limits, by the limit's name, according to several reports.
+    `left`: the reports, each the name of a limit and what is left of it.
     """
     found: dict[str, float] = {}
     for name, rest in left:

@@ -15,8 +15,8 @@ _NEWEST, _NEWEST_LONG = 0.125, 0.02
 #: Answers are much slower than usual above this multiple of the usual time; or from this part of the time on after
 #: which attempts are given up, if that is less; but never below this multiple.
 MUCH_SLOWER, _PART, _LEAST = 6.0, 0.5, 2.0
-#: By how many answers it is looked ahead where one was slower than the one before, and the seconds between two answers
-#: from which on their difference is no chance.
+#: The times that the rise from one answer's time to the next one's is added, to look ahead; and the seconds between the
+#: two answers from which on the rise counts in full: if they come closer together, it is partly chance.
 _AHEAD, _TREND = 2.0, 0.5
 #: A usual time is too long if so many answers in a row come within less than this part of it: nine of ten answers take
 #: longer than a true one. Such a time was learnt in bad weather, which a restart, say, has ended.

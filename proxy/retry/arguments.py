@@ -76,5 +76,5 @@ def bucket(value: Any) -> BucketSpec | None:
     if isinstance(value, BudgetSpec) and not value.window:
         raise ValueError("BudgetSpec.window must be longer than 0")
     if value.store != "memory":
-        raise ValueError("a bucket in Redis is the proxy's alone: store must be 'memory' here")
+        raise ValueError("only the proxy can use a bucket in Redis: store must be 'memory' here")
     return value

@@ -52,8 +52,8 @@ def turn_back(scope: ScopeState, now: float) -> None:
 
 
 def answered(choice: Choice, policy: Policy, env: Env, sent: float, now: float) -> None:
-    """Report to the circuit breaker of the policy's only endpoint, if it has one, that the head of an answer came which
-    is no failure. `choice`: the endpoint. `sent`: the time at which the attempt was sent.
+    """Report to the circuit breaker of the policy's only endpoint, if it has one, that the head of a good answer has
+    come. `choice`: the endpoint. `sent`: the time at which the attempt was sent.
     """
     breaker = choice.breaker
     if breaker is not None:

@@ -34,7 +34,7 @@ class Definitions:
         self._named = named or {}
         self._strategies: dict[str, dict[str, list[Strategy]]] = {}  # by upstream and name
         self._limits: dict[str, dict[str, int]] = {}  # by upstream
-        #: By upstream: its own buckets' definitions, and the scopes that they are kept by.
+        #: The definitions of each upstream's own buckets, and the scopes that they are kept by.
         self._own: dict[str, dict[Key, tuple[BucketSpec, set[str]]]] = {}
 
     def name_of(self, policy: Policy) -> str:

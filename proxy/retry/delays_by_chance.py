@@ -47,7 +47,7 @@ _TOGETHER, _AT_LEAST, _MOSTLY, _AT_ONCE = 8, 5, 0.6, 0.01
 #: reported.
 _WAITED_FOR = 30.0
 #: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
-#: With so many attempts it has shown nothing, if it has not shown that more are served.
+#: The last of these: a test of so many attempts has shown nothing, if it has not shown that more are served.
 _ATTEMPTS, _DELAYS, _LONGEST, _ENOUGH = 20, 1.5, 15.0, 50
 #: Seconds from a test that showed nothing to the next one, and from calls that were sent at once and mostly refused to
 #: the next ones: at first, and at most, since they are doubled each time.
@@ -55,7 +55,7 @@ _AGAIN, _AGAIN_LONGEST, _SOON, _SOON_LONGEST = 20.0, 320.0, 5.0, 40.0
 #: At most one of so many calls that were sent at once is served by an upstream without a queue, which lacks capacity:
 #: then the next ones are sent after so many seconds.
 _ONE_OF, _LATER = 8, 300.0
-#: By how much the share of served calls has to be larger in a test than before.
+#: The least difference by which the share of served calls in a test must exceed that before.
 _MORE = 0.1
 #: How many attempts a second are made in a test, and after it while calls wait that were held, as multiples of the
 #: calls that came a second.

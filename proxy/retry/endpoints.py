@@ -241,8 +241,8 @@ class EndpointGroup:
         self._load_of: LoadOf = lambda label: None
 
     def renew(self, breaker_of: BreakerOf, load_of: LoadOf) -> None:
-        """After a reload of the configuration, replace the circuit breakers of all endpoints and the counts of their
-        attempts under way. `breaker_of` and `load_of` return the new ones for an endpoint's label.
+        """Replace the circuit breakers of all endpoints and the counts of their attempts under way, after a reload of
+        the configuration. `breaker_of` and `load_of` return the new ones for an endpoint's label.
         """
         self._breaker_of, self._load_of = breaker_of, load_of
         for endpoints in (*self._asked.values(), *((self._named,) if self._named is not None else ())):

@@ -154,7 +154,7 @@ class SseReader:
             self._data.clear()
 
     def _dispatch(self, events: list[Event]) -> None:
-        """At a blank line, complete the event that is being read, and append it to `events`."""
+        """Complete the event that is being read, because a blank line has come, and append it to `events`."""
         if self._data:
             events.append(Event(self._name or MESSAGE, b"\n".join(self._data)))
             self._data = []

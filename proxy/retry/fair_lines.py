@@ -251,7 +251,7 @@ class FairLines:
         return {rank: {name: line.head() for name, line in lines.items()} for rank, lines in self._lines.items()}
 
     def _sums(self) -> dict[int, dict[str, tuple[NamedApp, Sum]]]:
-        """For each line, its app, the number of waiting calls and the sum of their prices. The keys are the rank and
+        """The app of each line, the number of its waiting calls and the sum of their prices. The keys are the rank and
         the name of the app.
         """
         return {

@@ -313,7 +313,7 @@ class SequentialFlow:
         return call.next_attempt.pay_for(decided, now) if isinstance(decided, Next) else decided
 
     def failed(self, call: CallState, failure: Failure, flight: Flight, began: Name | None, now: float) -> Actions:
-        """After a failed attempt, grant and pay for another, or end the call. Returns the actions for the driver.
+        """Grant and pay for another attempt after a failed one, or end the call. Returns the actions for the driver.
         `flight`: the failed attempt. `began`: the name of the lane (the queue of a group of callers) whose cooldown the
         failure's answer began, None for none.
         """

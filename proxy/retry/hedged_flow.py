@@ -190,7 +190,7 @@ class HedgedFlow(SequentialFlow):
         return (*others, *call.discard(), Deliver(attempt, _SUCCESS))
 
     def failed(self, call: CallState, failure: Failure, flight: Flight, began: Name | None, now: float) -> Actions:
-        """After a failed attempt, bring the next hedge forward, wait for the attempts in flight, or end the call.
+        """Bring the next hedge forward after a failed attempt, wait for the attempts in flight, or end the call.
         Returns the actions for the driver. `began` is not used, since the answers to a hedged call begin no cooldown.
         """
         decided = self.hedges(call).after_failure(call, failure, now, self.is_disabled(call))

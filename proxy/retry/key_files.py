@@ -54,7 +54,7 @@ class KeysInUse:
 
 
 def read_again(call: CallState, flight: Flight, now: float) -> None:
-    """Because the upstream answered 401, read the file again that has the credential of the attempt `flight`, and use
+    """Read the file that has the credential of the attempt `flight` again, because the upstream answered 401, and use
     its content for further attempts. Nothing is done if the file was read within the last second, or can't be read.
     """
     keys, definition = call.next_attempt.keys, _carried(call)

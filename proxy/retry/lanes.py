@@ -18,7 +18,7 @@ from proxy.retry.usual_times import KNOWN, UsualTimes
 from proxy.retry.weather_changes import WeatherWatch
 
 _NEVER = float("inf")
-#: When a lane has to make room for another: how many are considered.
+#: The number of lanes that are considered when one has to make room for another.
 _CANDIDATES = 8
 
 
@@ -229,8 +229,8 @@ class Lanes:
     # -- what holds calls ---------------------------------------------------------------------------------------------
 
     def look(self, changed: Sequence[Lane], now: float) -> None:
-        """After these lanes have changed, update `quiet_from`, the time from which no lane holds calls. Also report to
-        the watch which of their limits and outages have begun or are over.
+        """Update `quiet_from`, the time from which no lane holds calls, because these lanes have changed. Also report
+        to the watch which of their limits and outages have begun or are over.
         """
         holding, watch = self.holding, self.watch
         held = bool(holding)

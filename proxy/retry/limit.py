@@ -67,7 +67,7 @@ _ANY, _DRAIN = 1e9, 7.0
 #: The number of answers of which the fastest is compared with the usual time; and the same while less than one place is
 #: used.
 _FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
-#: At half the limit, answers that take this part of the earlier time still count as equally slow.
+#: The part of the earlier time from which on answers at half the limit count as equally slow.
 _AS_SLOW = 0.75
 #: Seconds for which answers stay slow before that is called usual: a queue in the upstream has gone by then.
 _SLOW_FOR = 5.0

@@ -192,8 +192,8 @@ class Account:
         refill.others = self._of_others(report)
 
     def renew(self, now: float) -> None:
-        """From its reset on, count each limit as full again, if its size is known. Subtracted from it are what others
-        had used at its last reset and, if it has a sliding window, what was sent within the window.
+        """Count each limit whose reset has come as full again, if its size is known. Two things are subtracted: what
+        others had used at its last reset and, if it has a sliding window, what was sent within the window.
         """
         for name, each in self.reports.items():
             refill, limit = self._refills[name], each.reported.limit

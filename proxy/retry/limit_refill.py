@@ -22,8 +22,8 @@ from proxy.retry.limit_fields import ReportedLimit
 
 _NEVER = float("inf")
 
-#: By how much the use of a limit has to change between two reports that tell how it refills, and how much the rates
-#: that both say may differ.
+#: The least change in the use of a limit between two reports that show how it refills, and how much the rates that both
+#: show may differ.
 _MORE_USED, _ALIKE = 1.5, 1.1
 #: A limit that is whole again at its reset has at least this part of what is expected.
 _PART = 0.5
@@ -35,12 +35,13 @@ _MOST, EXPLAINED = 0.9, 0.75
 SECOND, _STANDS = 1.0, 2.0
 #: The least that comes back while the same reset is named, if a limit refills evenly.
 _FILLED = 2.0
-#: Usual lengths of a window, in seconds; by how much one may be longer than the longest time to a reset that was seen.
+#: Usual lengths of a window, in seconds; and how many times as long as the longest time to a reset that was seen one
+#: may be.
 _USUAL, _ROUNDED = (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 20.0, 15.0, 10.0, 5.0, 2.0, 1.0), 1.02
-#: The part of their estimates that attempts cost: the weight of the newest report of it, the least that it is, and the
-#: part of the limit that they use at least, so that it is known.
+#: The real cost of attempts, as a part of their estimates, is learnt from reports: the weight of the newest report, the
+#: least such part, and the part of the limit that attempts must have used for a report to count.
 _NEWEST, _LEAST, _ENOUGH = 0.2, 0.05, 0.2
-#: The reports of this part after which it is known.
+#: The number of reports after which it counts as known what attempts really cost.
 _REPORTS = 5
 #: The part of a window from which on answers take too long to follow what others use of a limit; and the seconds that
 #: they take then at least. The part from which on they take too long to follow what tokens cost, in a window that is

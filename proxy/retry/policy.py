@@ -262,16 +262,16 @@ class Credentials:
             object.__setattr__(self, name, value)
 
     def renew(self, number: int, content: str, now: float) -> None:
-        """From now on, use `content`, the new content of the file of the credential with the number `number`, as the
-        credential's value. Nothing changes if that is its value already.
+        """Use `content`, the new content of the file of the credential with the number `number`, as the credential's
+        value from now on. Nothing changes if that is its value already.
         """
         file = self.files[number]
         assert file is not None  # the value stands in a file
         self.replace(number, file.format.replace("{}", content), now)
 
     def replace(self, number: int, value: str, now: float) -> None:
-        """From now on, use `value`, a whole field value with the new content of a file, for the credential with the
-        number `number`. Nothing changes if that is its value already.
+        """Use `value`, a whole field value with the new content of a file, for the credential with the number `number`
+        from now on. Nothing changes if that is its value already.
         """
         file = self.files[number]
         assert file is not None  # the value stands in a file

@@ -309,9 +309,9 @@ def _duration(value: str) -> float | None:
 
 
 def _quotas_used_up(value: str) -> Iterator[float]:
-    """For each quota of which nothing remains, in a RateLimit field's value, the seconds until its reset. In the list
-    form each member is a quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the older dictionary is one quota over
-    several members (`limit=100, remaining=0, reset=30`).
+    """The seconds until the reset of each quota in a RateLimit field's value of which nothing remains. In the list form
+    each member is a quota (`"default";r=0;t=30, "daily";r=5;t=3600`); the older dictionary is one quota over several
+    members (`limit=100, remaining=0, reset=30`).
     """
     if len(value) > _LONGEST_LIST:
         return

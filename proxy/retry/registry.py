@@ -67,7 +67,7 @@ class Registry:
         self._holds_none = False
         self._by_policy: dict[Policy, dict[str, ScopeState]] = {}
         self.epoch = 0
-        #: When each scope (upstream, value) was known to be in use; those that are idle are not here.
+        #: The time at which each scope (upstream, value) was last known to be in use; idle ones are left out.
         self.last_used: dict[tuple[str, str], float] = {}
         self.forget_policies()
 
@@ -100,7 +100,7 @@ class Registry:
     def forget_policies(
         self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None, now: float = 0.0
     ) -> list[object]:
-        """After a reload, forget which states belong to which policies: calls keep the states that they hold, and new
+        """Forget which states belong to which policies, after a reload: calls keep the states that they hold, and new
         policies look the shared objects up again.
 
         `policies_of` and `named`: those of the new configuration's `Definitions`. Returns the forgotten states, so that
@@ -120,8 +120,9 @@ class Registry:
         return forgotten
 
     def share_again(self, upstreams: Container[str], now: float) -> None:
-        """Share again what calls to these upstreams share, since a reload has changed whether, or by what, machines
-        share it: each object goes on alone, and is then shared as the factory says now.
+        """Connect the objects that calls to these upstreams share (lanes, places and others) to the fleet again, since
+        a reload has changed whether the machines of the fleet share them, or by which store. Each object is
+        disconnected first, and then shared in the way that the factory now says.
         """
         for (upstream, value), (governor, _) in self._places.items():
             if upstream in upstreams:

@@ -46,7 +46,7 @@ from proxy.retry.limit_fields import ReportedLimit
 
 #: Seconds for which a limit is not believed, or is believed without further tests.
 LASTS = 600.0
-#: After so many reports in a row that nothing is left, after the reset, the next one is tested.
+#: The number of reports in a row, after the reset, that nothing is left, after which the next one is tested.
 _IN_A_ROW = 3
 #: A limit that fills up all the time has at least this part of what is expected; and clocks differ by this part of the
 #: time to the reset.
@@ -261,9 +261,9 @@ class ReportTrust:
         return True
 
     def test_begins(self, reported: ReportedLimit, spent: float, came: float, now: float) -> None:
-        """Note that a test of a limit begins: one attempt is sent, although nothing is left according to the latest
-        report, `reported`, and to what was sent since. `came`: the time at which the report came. `spent`: what had
-        been spent of the limit in all when the attempt was sent whose answer made the report.
+        """Note that a test of a limit begins: one attempt is sent, although nothing is left of the limit by its latest
+        report and by what was sent since. `reported`: the report, which came at the time `came`. `spent`: what had been
+        spent of the limit in all when the reporting answer's own attempt was sent.
         """
         trust = self._limits.setdefault(reported.name, _Trust())
         trust.test = _Test(reported, spent, came, now, trust.stands)

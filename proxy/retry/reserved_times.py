@@ -25,10 +25,11 @@ _PERIOD, _LATE = 1.0, 0.005
 _STRIKES = 2
 #: The periods in a row in which a moment is not used after which it is forgotten.
 _UNUSED = 4
-#: In a period, at most so many times what is kept is sent, if that is more than the part that is due at first; and half
-#: an attempt more, so that clients with few calls try new moments, too.
+#: The most that is sent in a period, as a multiple of the kept moments, if that is more than the part that is due at
+#: first; and half an attempt more, so that clients with few calls try new moments, too.
 _MORE, _AND = 1.25, 0.5
-#: From this share of refusals at kept moments on, so many times what was served is sent, not what is kept.
+#: The share of refusals at kept moments from which on a multiple of what was served is sent, not what is kept; and that
+#: multiple.
 _MANY, _OF_SERVED = 0.4, 1.1
 #: The attempts at kept moments, and at new ones, that are compared at least; and the part of the share refused at new
 #: moments from which on as many are refused at kept ones: in general, and when half of the periods are over.

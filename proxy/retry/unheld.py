@@ -21,7 +21,7 @@ _NEVER = float("inf")
 
 #: A test has so many attempts at least, and takes so many times the longest named delay, but no more seconds than that.
 _ATTEMPTS, _DELAYS, _LONGEST = 24, 1.5, 15.0
-#: By how much the share of served attempts has to be larger in a test than the share of served calls before.
+#: The least difference by which the share of served attempts in a test must exceed that of served calls before.
 _MORE = 0.1
 #: Seconds from a test that showed nothing to the next one: at first, and at most, since they are doubled each time.
 _AGAIN, _AGAIN_LONGEST = 20.0, 320.0

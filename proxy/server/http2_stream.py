@@ -96,7 +96,7 @@ class Http2AppStream(Stream):
 
     @property
     def connected(self) -> float:
-        """When the connection was opened (seconds)."""
+        """The time (seconds) at which the connection was opened."""
         return self._home.connected
 
     @property

@@ -91,8 +91,9 @@ class ConnectionGiver:
         self._loop = loop
         self._counts = counts
         self._until = 0.0  # none is given before this time of the loop
-        # How many may be given until `try_again`, and how many after that: few once one was sent back, since thousands
-        # would go there and back each time; then ever more, until one is.
+        # The number of connections that may be given until `try_again`, and the number after that. Once one was sent
+        # back, few are given, since else thousands would go there and back each time; then more each time, until one is
+        # sent back again.
         self._left = self._next = math.inf
         self.is_full = self.keeps_begun = False
         loop.add_reader(sock, self._take_back)

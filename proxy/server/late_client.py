@@ -52,7 +52,7 @@ def import_aiohttp() -> None:
     if version is not None:
         try:
             _import_server(version)
-        except Exception:  # of a release whose server needs more, which may be noticed in any way
+        except Exception:  # this release of aiohttp needs more modules for its server, and may fail in any way
             for name in [name for name in sys.modules if name.partition(".")[0] in ("aiohttp", "attr")]:
                 del sys.modules[name]
     import aiohttp.web  # noqa: F401
@@ -72,8 +72,8 @@ def _import_server(version: str) -> None:
 
 @contextmanager
 def _short_typing_extensions() -> Iterator[None]:
-    """While this lasts, `typing_extensions` is the one name that aiosignal imports of it, before Python 3.13: a
-    variable of types, whose default no running code asks for.
+    """Replace `typing_extensions`, while this context lasts, by the one name that aiosignal imports of it before Python
+    3.13: a variable of types, whose default no running code asks for.
     """
     name = "typing_extensions"
     if name in sys.modules or sys.version_info >= (3, 13):

@@ -283,7 +283,7 @@ def _port_remedy(error: OSError | UnicodeError, address: Address) -> str:
     """Return what is wrong with an address, and what helps."""
     if isinstance(error, socket.gaierror | UnicodeError):
         why = error.strerror if isinstance(error, socket.gaierror) else "it is not a host name"
-        return f"the name is not known here ({why}); name an IP address"
+        return f"the host name has no address ({why}); name an IP address"
     if error.errno == errno.EADDRINUSE:
         return (
             f"the port is in use; `ss -ltnp 'sport = :{address.port}'` names the process: "

@@ -76,7 +76,7 @@ class Beating(Protocol):
 
 
 class Pulse:
-    """For how long one worker's heartbeat has been silent, updated by regular looks at its counter."""
+    """The measure of how long one worker's heartbeat has been silent, by regular looks at its counter."""
 
     __slots__ = ("_beat", "_before", "_computed", "_stood", "silent")
 

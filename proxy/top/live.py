@@ -104,8 +104,8 @@ class LiveTop:
             wait = min(wait * 2, _AGAIN_MOST)
 
     async def _read_failures(self) -> None:
-        """Read the newest failures of upstreams in trouble: with each message those that are not known, and all after
-        some messages.
+        """Read the newest failures of upstreams in trouble. With most messages, only failures that are not known yet
+        are read; with every _READ_AGAIN-th message, all are.
         """
         self._messages += 1
         for name in self._board.failing():

@@ -163,7 +163,7 @@ def _failure(call: Mapping[str, Any]) -> str:
 
 
 def _held_by(row: Row) -> str:
-    """By what calls are held, where no other note says it."""
+    """The gates that hold calls, in words, where no other note says it."""
     words = _SILENT if row.cooldown else _SILENT | {"cooling": SLOW_START}
     by = {cause: number for cause, number in row.held_by.items() if cause in words}
     if len(by) == 1 and sum(by.values()) == row.held:
@@ -261,7 +261,7 @@ def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row
 def _keys(look: Selection, first: int, visible: int, shown: int) -> str:
     if look.typing:
         return f"filter: {look.filter}_   Enter keeps it, Esc empties it"
-    order = f"by {look.by}{', turned round' if look.turned else ''}"
+    order = f"by {look.by}{', reversed' if look.turned else ''}"
     kept = f"   filter: {look.filter}" if look.filter else ""
     part = f"   {first + 1} to {first + visible} of {shown}" if visible < shown else ""
     return f"q quit   s S sort ({order})   / filter{kept}{part}"

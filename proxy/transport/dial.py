@@ -76,9 +76,10 @@ class TlsConnecting(Coroutine[Any, Any, Any]):
 
     uvloop (0.23) closes the socket alone if its coroutine is cancelled where it waits for the connection, though TLS
     has begun in the turn of the loop in which the connection came. That TLS, with a buffer of 256 KiB, would live until
-    the time limit of its handshake. Where the coroutine waits for TLS, a cancellation closes both. If the connection is
-    open by then, who cancelled closes it. What was cancelled before the connection came, but not closed before TLS
-    began, lives until that limit, which is that of the dial.
+    the time limit of its handshake. This coroutine is therefore cancelled only where it waits for TLS, which closes
+    both. If TLS has ended by then, its caller closes the connection. One case is left: a coroutine that was cancelled
+    before the connection came, and whose socket was not closed before TLS began, keeps its TLS until the time limit,
+    which is that of the dial.
     """
 
     __slots__ = ("_coroutine", "_waits")
@@ -117,7 +118,7 @@ class TlsConnecting(Coroutine[Any, Any, Any]):
 
 
 class Dialer:
-    """Opens connections to endpoints for one worker."""
+    """The part of one worker that opens connections to endpoints."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver, guard: Guard, contexts: Contexts) -> None:
         self._loop = loop

@@ -74,7 +74,7 @@ class DirectDial:
         raise NotImplementedError
 
     def _wait(self, future: Any) -> None:
-        future._asyncio_future_blocking = False  # it says that who waits has seen it
+        future._asyncio_future_blocking = False  # asyncio requires it of a task that waits for the future
         self._waits = future
         future.add_done_callback(self._resume)
 

@@ -19,7 +19,7 @@ class Gathering(Protocol):
 
 
 class Flusher:
-    """Flushes the connections of one loop that have output."""
+    """The flush of those connections of one loop that have output."""
 
     __slots__ = ("_gathered", "_loop", "_reading")
 

@@ -19,7 +19,7 @@ from proxy.transport.clock import monotonic
 
 #: The most names that are kept; beyond that the oldest are dropped.
 KEPT = 4096
-#: For how many seconds successful look-ups are remembered, and how many of a name at most.
+#: The seconds for which successful look-ups are remembered, and the most of one name.
 HISTORY, _MOST = 300.0, 16
 
 

@@ -10,7 +10,7 @@ from proxy.wire.http2.frames import PREFACE
 
 HTTP1: Final = "http/1.1"
 HTTP2: Final = "http/2"
-#: With this beginning, any other continuation is a broken preface; `PRI` with another version is an HTTP/1 method.
+#: The beginning after which any other continuation is a broken preface; `PRI` with another version is an HTTP/1 method.
 _BEGINNING: Final = PREFACE[: len(b"PRI * HTTP/2")]
 _REQUEST_LINE = re.compile(TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
 _BEGUN = re.compile(TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch

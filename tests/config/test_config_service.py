@@ -231,7 +231,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),
     "tokens a fraction": ({"retryThrottling": {"maxTokens": 2.5, "tokenRatio": 0.1}}, "maxTokens: must be a whole"),
     "tokens zero": ({"retryThrottling": {"maxTokens": 0, "tokenRatio": 0.1}}, "maxTokens: must be above 0"),
-    "ratio zero": ({"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.0001}}, "tokenRatio: must be above 0"),
+    "ratio zero": ({"retryThrottling": {"maxTokens": 10, "tokenRatio": 0.0001}}, "tokenRatio: must be at least 0.001"),
 }
 
 

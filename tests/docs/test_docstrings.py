@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: Words that put something before the thing that the sentence is about.
 BEFORE_THE_NOUN = re.compile(
-    r"(It|They|What|Who|Whose|Whom|Which|So|These|Those|That|Such|One|Nobody|There|Behind|Of|As|If|Once|Until)\b"
+    r"(It|They|What|Who|Whose|Whom|Which|So|These|Those|That|Such|One|Nobody|There|Behind|Of|As|If|Once|Until|For|When"
+    r"|While|Where|Because|Since|By|After|Before|From|In|On|With|At(?! (most|least)))\b"
 )
 #: A pattern, and what to write instead.
 TURNS = {

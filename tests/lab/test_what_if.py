@@ -128,7 +128,7 @@ def test_what_is_not_known_is_not_made_up(file: str) -> None:
     given_up = call(1, "success", late, attempt(2, 200, 2.1), duration=2.15)
     assert rows(ask(file, "timeouts: {attempt: 1s}\n", given_up))[1]["after"]["outcome"] == "success"
     longer = rows(ask(file, "timeouts: {attempt: 9s}\n", given_up))[1]["after"]
-    assert longer["unknown"] == "attempt 1 would be waited for longer than it was; what would have come is not known"
+    assert longer["unknown"] == "attempt 1 would have had more time than it had; what would have come is not known"
 
 
 def test_a_cooldown_holds_the_calls_behind_it(file: str) -> None:

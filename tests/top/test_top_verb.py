@@ -221,7 +221,7 @@ async def test_on_a_terminal_until_ctrl_c(running: Redrive) -> None:
         terminal.press("s")
         await terminal.see(r"by name\)")
         terminal.press("S")
-        assert (await terminal.see("turned round")).splitlines()[2].startswith("idle ")
+        assert (await terminal.see("reversed")).splitlines()[2].startswith("idle ")
         terminal.press("/gox\x7f")
         assert "bad" not in await terminal.see("filter: go_")
         terminal.press("\r")

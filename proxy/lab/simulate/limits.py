@@ -103,8 +103,8 @@ class SlidingWindow:
         return most - sum(size for when, size in self._taken if when + self._window > now)
 
     def more_in(self, now: float, most: int, *, whole: bool) -> float:
-        """The seconds until the last request that was taken is older than the window (`whole`), or the first one of the
-        window (not `whole`).
+        """The seconds until the latest request that was taken is older than the window (`whole`), or the earliest one
+        within the window (not `whole`); 0 if the window has none. `most` is of no use to this kind of limit.
         """
         within = [when for when, _ in self._taken if when + self._window > now]
         return within[-1 if whole else 0] + self._window - now if within else 0.0

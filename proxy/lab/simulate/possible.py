@@ -198,8 +198,8 @@ class _Scheduler:
     # attempts
 
     def _send(self, pending: _Pending, at: float) -> None:
-        """Send a call's next attempt at the first opening from `at` on; do nothing, so that the call fails, if there is
-        none in time.
+        """Send a call's next attempt at the first time from `at` on at which the upstream takes it. If there is none
+        within the call's time, do nothing, so that the call fails.
         """
         arrival, terms = pending.arrival, self._terms
         end = min(self._patience, math.inf if terms.total is None else terms.total) + arrival.at
@@ -296,8 +296,8 @@ class _Scheduler:
         return level
 
     def _put_off(self, sidecar: int, until: float, at: float) -> None:
-        """Put the quiet of `sidecar` off until `until`, if that is later than it is due, because a call or a retry
-        comes at `at`.
+        """Let the bucket of `sidecar` refill no sooner than at the time `until`, because a call or a retry comes at the
+        time `at`: it refills in quiet only.
         """
         self._tokens[sidecar] = self._level(sidecar, at)
         self._quiet[sidecar] = max(self._quiet.get(sidecar, 0.0), until)

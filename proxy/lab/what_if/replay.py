@@ -169,7 +169,7 @@ class _KeptPlayer(Recorder):
         fate, took = result_of(kept), kept.get("duration", 0.0)
         if fate is not None and not gave_up(kept):
             return fate.step.sending(self.longest)
-        why = f"attempt {attempt} would be waited for longer than it was; what would have come is not known"
+        why = f"attempt {attempt} would have had more time than it had; what would have come is not known"
         self._stop(now + took + _SLACK, why, attempt)
         return Sending(_NEVER)
 

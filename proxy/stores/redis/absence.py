@@ -37,11 +37,11 @@ class Absence:
         self.count = 0
         #: The time of the next try to reach Redis.
         self.next_try = -math.inf
-        #: When a connection that has ended is made again.
+        #: The time at which a connection that has ended is made again.
         self.mends_at = math.inf
         self._draw = draw
         self._tries = 0
-        #: When the outage began that was reported, and that is not over; None for none.
+        #: The time at which the outage began that is reported and not over; None for none.
         self.since: float | None = None
         self._back_at = -math.inf
 

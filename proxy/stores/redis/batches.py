@@ -132,7 +132,7 @@ class Batches:
 
     @property
     def out_since(self) -> float | None:
-        """When the outage began whose end is not reported yet; None if there is none."""
+        """The time at which the outage began whose end is not reported yet; None if there is none."""
         return self._absence.since
 
     def take_over(self, former: Batches) -> None:

@@ -55,11 +55,11 @@ def read(text: str) -> Name:
 
 
 class RedisCooldown:
-    """Reports one scope's cooldowns to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place`: the name by which
-    the fleet knows the scope; `key`: the Redis hash of the cooldowns in force; `channel`: the channel on which new
-    cooldowns are published. `tell`: notifies the fleet that a lane's limit or outage has changed; its arguments are the
-    names of scope and lane with a dot between them, and the seconds for which processes that start later are notified
-    as well (`FleetNews.join`).
+    """The reports of one scope's cooldowns to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place`: the name by
+    which the fleet knows the scope; `key`: the Redis hash of the cooldowns in force; `channel`: the channel on which
+    new cooldowns are published. `tell`: notifies the fleet that a lane's limit or outage has changed; its arguments are
+    the names of scope and lane with a dot between them, and the seconds for which processes that start later are
+    notified as well (`FleetNews.join`).
     """
 
     def __init__(

@@ -41,8 +41,8 @@ _LISTEN_AGAIN = 1.0
 
 
 class RedisFactory(Factory):
-    """Makes buckets and cooldowns in Redis; `inner` makes everything else. `prefix`: the text before the names of keys
-    and channels, from the configuration. `upstreams`: the upstreams whose cooldowns the fleet shares.
+    """The factory of buckets and cooldowns in Redis; `inner` makes everything else. `prefix`: the text before the names
+    of keys and channels, from the configuration. `upstreams`: the upstreams whose cooldowns the fleet shares.
     """
 
     def __init__(self, inner: Factory, store: RedisStore, prefix: str, clock: Callable[[], float]) -> None:

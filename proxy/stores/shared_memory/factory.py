@@ -67,8 +67,9 @@ def open_memory(descriptor: int) -> Memory:
 
 
 class SharedFactory(Factory):
-    """Makes what calls share in shared memory. `generation`: the number of the configuration, counted by the parent;
-    `row` is the worker's row of the memory, 0 for a process that only reads.
+    """The factory of the objects that calls share (buckets, lanes and others), in shared memory. `generation`: the
+    number of the configuration, counted by the parent. `row`: the worker's row of the memory, 0 for a process that only
+    reads.
 
     `made` lists the keys that were asked for since the list was last emptied, for the process that adds the workers'
     figures up.

@@ -179,8 +179,8 @@ class SharedLines(FairLines):
         return self._row, self._lines[rank][name].first()
 
     def _all_heads(self) -> tuple[Heads, dict[tuple[int, str], int]]:
-        """For each app, the call that came first of all its calls that wait in any worker; and for each app, the row of
-        the worker in which that call waits.
+        """The first call of each app: of all its calls that wait in any worker, the one that came first; and for each
+        app, the row of the worker in which that call waits.
         """
         heads = self._heads()
         rows = {(rank, name): self._row for rank, found in heads.items() for name in found}

@@ -39,7 +39,8 @@ _ROWS = (LANE_COPY - _FIRST) // _WORDS
 QUIET = (0.0, -math.inf, -math.inf, *(0.0,) * (_WORDS * _ROWS))
 #: Seconds between two notes of a worker that a path is answered: much less than the ten minutes that matter.
 _NOTED_EVERY = 15.0
-#: The kinds of endings that are no statuses, by their numbers; and as how many endings of a row are kept.
+#: The kinds of endings that are no statuses, by their numbers; and how many endings of a row are kept, in a number to
+#: this base.
 _KINDS = ("", "connect_failure", "reset", "attempt_timeout", "refused_stream", "upstream_timeout")
 _KEPT, _BASE = 5, 1024
 #: Digests that are kept, and the bits of one: a double holds them exactly. Those of endpoints, routes and paths differ

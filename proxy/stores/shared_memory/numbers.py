@@ -16,10 +16,10 @@ Names = Mapping[type, Collection[str]]
 
 
 class Numbers:
-    """Writes the attributes of the objects of one class as numbers, and reads them. `example`: an object of the class,
-    which shows the attributes' types. `names`: for the class and the classes of its inner objects, the attributes that
-    are written. `optional`: the attributes that may be None, each with the type that it has otherwise. `count`: how
-    many numbers there are.
+    """The attributes of the objects of one class as numbers, which are written and read. `example`: an object of the
+    class, which shows the attributes' types. `names`: for the class and the classes of its inner objects, the
+    attributes that are written. `optional`: the attributes that may be None, each with the type that it has otherwise.
+    `count`: how many numbers there are.
     """
 
     __slots__ = ("_get", "_lists", "_optional", "_parts", "_scalars", "count")
