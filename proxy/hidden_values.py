@@ -69,7 +69,7 @@ class HiddenValues:
         return HiddenValues(dict(kept[-_MOST:]))
 
 
-def secrets_of(contents: Iterable[str], *, whole_words: bool = False) -> re.Pattern[str]:
+def secrets_of(contents: Iterable[str], *, whole_words: bool) -> re.Pattern[str]:
     """The expression that finds these contents. The longest goes first: one that begins with another one would else be
     shown from there on.
     """

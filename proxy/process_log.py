@@ -26,7 +26,7 @@ class ProcessLog:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, settings: Settings, metrics: Metrics, turn: Turn | None = None
+        self, loop: asyncio.AbstractEventLoop, settings: Settings, metrics: Metrics, turn: Turn | None
     ) -> None:
         pid, console = os.getpid(), is_for_people(settings.log.format, OUT)
         # A sink like the log's, so that a reader that does not read delays nothing.

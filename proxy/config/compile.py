@@ -58,7 +58,7 @@ def compile_tree(
     files: list[str],
     environ: Mapping[str, str],
     problems: Problems,
-    under: Map | None = None,
+    under: Map | None,
 ) -> tuple[Settings, list[tuple[Policy, Mark, Path]]] | None:
     """Compile a checked tree. Return the settings, and every policy with its position in the file and its path; None if
     the errors leave no valid settings. Parts with an error that was reported already are left out. `found`: the typed

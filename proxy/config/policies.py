@@ -78,7 +78,7 @@ _BOUNDS = ("max_delay", "cooldown", "hold", "ahead")
 class Policies:
     """A maker of policies, which keeps the effective tree of each for `explain`."""
 
-    def __init__(self, kinds: Kinds, problems: Problems, own_fields: frozenset[str] = frozenset()) -> None:
+    def __init__(self, kinds: Kinds, problems: Problems, own_fields: frozenset[str]) -> None:
         """Make the maker of policies. `kinds`: the strategies and buckets of the configuration; `own_fields`:
         lower-case names of request fields that are only for redrive, so that none is forwarded.
         """

@@ -155,7 +155,7 @@ class Kinds:
     """The named strategies and buckets of one configuration, and the resolver of every value that uses them."""
 
     def __init__(
-        self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str] = (), shares: Shares = ()
+        self, strategies: Map, buckets: Map, problems: Problems, refused: Container[str], shares: Shares
     ) -> None:
         """Make the kinds from the file's sections `strategies` and `buckets`. `refused`: those of the two sections that
         could not be read at all, which was reported. `shares`: the apps' shares of every bucket that retries are paid

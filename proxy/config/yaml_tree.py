@@ -98,7 +98,7 @@ class Seq(list[Any]):
 
     __slots__ = ("mark", "marks")
 
-    def __init__(self, mark: Mark = DEFAULT) -> None:
+    def __init__(self, mark: Mark) -> None:
         super().__init__()
         self.mark = mark
         self.marks: list[Mark] = []

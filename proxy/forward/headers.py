@@ -213,7 +213,7 @@ def forwarded_changes(
     attempts, via = call.attempts, via_name(policy, via)
     if answers_plainly(policy):
         if attempts == 1 and outcome is _SUCCESS:
-            return _NO_NAMES, plain_lines(via, head.version, 1)
+            return _NO_NAMES, plain_lines(via, head.version)
         if held < 1.0 and outcome is not _COOLING:  # else the delay that the answer asks for is reduced
             forbidden: tuple[tuple[str, str], ...] = ()
             if gave_up(policy, outcome, attempts, outcome is _OVERLOADED and call.found_no_place):
@@ -252,9 +252,7 @@ def gave_up(policy: Policy, outcome: Outcome, attempts: int, no_place: bool = Fa
     return outcome in GAVE_UP or (no_place and outcome is _OVERLOADED)
 
 
-def proxy_status(
-    outcome: Outcome, attempts: int, *, status: int | None = None, error: str = "", detail: str = ""
-) -> str:
+def proxy_status(outcome: Outcome, attempts: int, *, status: int | None = None, error: str = "", detail: str) -> str:
     """Return a member of the Proxy-Status list (RFC 9209 section 2; parameters are RFC 8941 items). `attempts`: how
     many were made; `status`: the upstream's; `error`: the RFC 9209 error type, "" if the answer is an upstream's;
     `detail`: the text of `details`, "" for none.
@@ -428,11 +426,11 @@ def without_comments(value: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def plain_lines(name: str, version: str, count: int) -> bytes:
-    """Return the `Via` and `X-Attempt-Count` lines to add to an answer for which no further rule applies. `name`: the
-    name in Via, "" for no Via; `version`: that of HTTP in which the answer came; `count`: the number of attempts.
+def plain_lines(name: str, version: str) -> bytes:
+    """Return the `Via` and `X-Attempt-Count` lines to add to the answer to a first attempt for which no further rule
+    applies. `name`: the name in Via, "" for no Via; `version`: that of HTTP in which the answer came.
     """
-    return b"X-Attempt-Count: %d\r\n" % count + via_line(name, version)
+    return b"X-Attempt-Count: 1\r\n" + via_line(name, version)
 
 
 @lru_cache(maxsize=256)

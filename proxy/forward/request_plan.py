@@ -273,7 +273,7 @@ class Plan:
                 return False
             name = via_name(self.policy, via)
             if self.edits is None:
-                self.answer_lines = plain_lines(name, head.version, 1)
+                self.answer_lines = plain_lines(name, head.version)
             else:
                 self.answer_lines = self.edits.to_answers + via_line(name, head.version)
         self.answered = head
@@ -354,8 +354,8 @@ class Plan:
         *,
         elapsed: float,
         key: str | None,
-        drop: frozenset[bytes] = _NO_NAMES,
-        add: bytes = b"",
+        drop: frozenset[bytes],
+        add: bytes,
     ) -> PreparedRequest:
         """Return the request as attempt `number` of any plan sends it to this origin.
 

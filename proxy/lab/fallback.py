@@ -34,7 +34,7 @@ class ConfiguredUpstreams:
         ask: AppRequest,
         first: Chosen,
         *,
-        has_body: bool = False,
+        has_body: bool,
     ) -> None:
         self._router = settings.router
         self._registry = registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 
@@ -20,7 +19,7 @@ class KnownBody:
 class BufferBudget:
     """The replay buffers' budget, as `buffers:` bounds it: bytes for one call and for all."""
 
-    def __init__(self, per_request: float = math.inf, total: float = math.inf) -> None:
+    def __init__(self, per_request: float, total: float) -> None:
         self._per_request = per_request
         self._left = total
 
@@ -42,7 +41,7 @@ class KeptBody:
     has yet to be notified of that.
     """
 
-    def __init__(self, size: int = 0, buffers: BufferBudget | None = None) -> None:
+    def __init__(self, size: int, buffers: BufferBudget | None) -> None:
         self.size = size
         self.has_overflowed = False
         self._buffers = buffers

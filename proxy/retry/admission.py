@@ -92,7 +92,7 @@ class Admission:
         scope: ScopeState,
         alarm: Alarm | None,
         caller: Caller,
-        endpoints: Endpoints | None = None,
+        endpoints: Endpoints | None,
     ) -> None:
         self.policy = policy
         self.scope = scope

@@ -309,7 +309,7 @@ class PartedBudget(BudgetBucket):
 
     __slots__ = ("_views",)
 
-    def __init__(self, spec: BudgetSpec, *, instead_of: Bucket | None = None) -> None:
+    def __init__(self, spec: BudgetSpec, *, instead_of: Bucket | None) -> None:
         super().__init__(spec, instead_of=instead_of)
         self._views: dict[str, Bucket] = {}
 

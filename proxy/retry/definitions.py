@@ -28,7 +28,7 @@ class Definitions:
 
     __slots__ = ("_is_known", "_limits", "_named", "_own", "_strategies", "policies_of")
 
-    def __init__(self, policies_of: PoliciesOf | None = None, named: Mapping[str, BucketRef] | None = None) -> None:
+    def __init__(self, policies_of: PoliciesOf | None, named: Mapping[str, BucketRef] | None) -> None:
         self._is_known = policies_of is not None
         self.policies_of: PoliciesOf = policies_of or (lambda upstream: ())
         self._named = named or {}

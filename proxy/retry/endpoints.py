@@ -133,7 +133,7 @@ class Endpoints:
         """The numbers of the endpoints whose circuit breakers let a call pass."""
         return [index for index, each in enumerate(self.breakers) if each is None or each.passes(now)]
 
-    def choose_any(self, avoid: Sequence[int], now: float, *, least: bool = False) -> Choice:
+    def choose_any(self, avoid: Sequence[int], now: float, *, least: bool) -> Choice:
         """Choose the endpoint of an attempt without asking the circuit breakers (`mode: observe` and `off`). `avoid`:
         the endpoints to use only if no other is left. `least`: choose the endpoint with the fewest attempts under way.
         """

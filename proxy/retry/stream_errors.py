@@ -49,7 +49,7 @@ class StreamWatch:
 
     __slots__ = ("_decoder", "_marks", "_names", "_reader", "_rules", "_texts", "ends")
 
-    def __init__(self, sought: Sought, coding: str, ends: EndReader | None = None) -> None:
+    def __init__(self, sought: Sought, coding: str, ends: EndReader | None) -> None:
         self.ends = ends
         self._rules, self._names, self._marks = sought.rules, sought.names, sought.marks
         self._texts = sought.texts

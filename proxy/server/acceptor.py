@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,7 +93,7 @@ class Acceptor(web.Server):
         settings: Settings,
         notify: Notify,
         make: Callable[[Acceptor], Any],
-        most: int = sys.maxsize,
+        most: int,
     ) -> None:
         super().__init__(_no_handler, loop=context.loop)
         self._make = make

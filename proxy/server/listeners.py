@@ -79,7 +79,7 @@ class ListenPlan:
 class Listeners:
     """All listeners of the process. Each is served by the opener of its setting (`listen`, `admin`, `probe`)."""
 
-    def __init__(self, openers: Mapping[str, Opener], inherited: Inherited | None = None) -> None:
+    def __init__(self, openers: Mapping[str, Opener], inherited: Inherited | None) -> None:
         self._openers = openers
         self._inherited = Inherited() if inherited is None else inherited
         self._open: dict[_Wanted, list[_Listener]] = {}

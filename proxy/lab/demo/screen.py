@@ -92,7 +92,7 @@ def _columns(play: DemoRun, wide: int) -> RenderableType:
     row("", lambda app: _rate_bars(app, wide))
     row("attempts/call", lambda app: _attempts(lately[id(app)]))
     row("upstream sees", lambda app: _load(lately[id(app)], min(_LATELY, len(app.samples)) * EVERY))
-    row("", lambda app: _bars([sample.requests for sample in app.samples][-wide:], highest, "cyan"))
+    row("", lambda app: _bars([sample.requests for sample in app.samples][-wide:], highest))
     row(Text("since the start", style="bold"), lambda _: Text())
     row("succeeded", lambda app: _share(app.counts))
     row("attempts/call", lambda app: _attempts(app.counts))
@@ -164,8 +164,8 @@ def _rate_bars(app: App, wide: int) -> Text:
     return text
 
 
-def _bars(values: Sequence[float], highest: float, style: str) -> Text:
-    return Text("".join(_bar(value / highest) for value in values), style=style)
+def _bars(values: Sequence[float], highest: float) -> Text:
+    return Text("".join(_bar(value / highest) for value in values), style="cyan")
 
 
 def _bar(share: float) -> str:

@@ -181,7 +181,7 @@ _NEVER_NOMINATED = frozenset(name.decode() for name in NEVER_NOMINATED)
 
 
 def fields_of_attempt(
-    call: CallState, attempt: int, elapsed: float, key: str, *, credential: int | None = None
+    call: CallState, attempt: int, elapsed: float, key: str, *, credential: int | None
 ) -> dict[str, str | int]:
     """The header fields of an attempt: names in lower case, the values of a field that repeats joined.
 

@@ -50,9 +50,7 @@ class RedisRate(LeasedBucket, RateBucket):
     lease: PartLease
     script = "rate"
 
-    def __init__(
-        self, spec: RateSpec, store: Store, key: str, known: float | None, now: float, channel: str = ""
-    ) -> None:
+    def __init__(self, spec: RateSpec, store: Store, key: str, known: float | None, now: float, channel: str) -> None:
         RateBucket.__init__(self, spec, started=now)
         self._begin(store, key, known, start=self._level, refill=self.rate, prices=[min(1.0, self.capacity)])
         self._burn = Burn(RENEW)  # a lease lasts until the next report

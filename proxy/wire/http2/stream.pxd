@@ -51,7 +51,7 @@ cdef class Stream:
     cpdef send_head(self, bytes block, bint end)
     cpdef send_data(self, bytes data)
     cpdef send_end(self, bytes data=*, bytes trailers=*)
-    cpdef send_message(self, bytes block, bytes data, bytes trailers=*)
+    cpdef send_message(self, bytes block, bytes data, bytes trailers)
     cpdef reset(self, code)
     cpdef refuse_rest(self)
     cpdef pause(self)

@@ -199,7 +199,7 @@ class Stream:
         if trailers or not data:
             outbox.end(self, trailers)
 
-    def send_message(self, block: bytes, data: bytes, trailers: bytes = b"") -> None:
+    def send_message(self, block: bytes, data: bytes, trailers: bytes) -> None:
         """Send the head `block` and the `trailers` (b"" for none), both encoded already, and between them the whole
         body `data`.
         """
