@@ -190,7 +190,11 @@ def _sentence(lane: Mapping[str, Any]) -> str:
     if outage:
         said = f"an outage for {outage['seconds']:.1f} s: one probe at a time is sent, and other calls are held"
     else:
-        said = f"a limit of {limit['attempts']} at a time, with {limit['under_way']} under way"
+        pace = f" and {limit['per_second']:.3g} a second" if limit.get("per_second") else ""
+        said = (
+            f"a limit of {limit['attempts']} at a time{pace} for {limit['seconds']:.1f} s, with {limit['under_way']} "
+            "under way"
+        )
     why = (outage or limit)["why"]
     held = f"; {lane['held_calls']} held now" if lane["held_calls"] else ""
     return (f"{where}: " if where else "") + said + held + (f" ({why})" if why else "")

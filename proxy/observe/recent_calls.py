@@ -136,7 +136,8 @@ def _shown(call: Entry) -> NumberedCall:
     why = next((record.why for record in reversed(call.history) if record.why), call.detail)
     last = call.history[-1] if call.history else None
     detail, status = (last.detail, last.status) if last is not None else ("", None)
-    remedy = remedy_of(call.outcome, why, call.policy, call.method, detail, status)
+    is_grpc = call.grpc_status is not None
+    remedy = remedy_of(call.outcome, why, call.policy, call.method, detail, status, is_grpc=is_grpc)
     said = f'{call_json(call)[:-1]},"remedy":{quote(remedy)}}}' if remedy else call_json(call)
     return NumberedCall(call.number, said, call.wall_started, True)
 

@@ -43,12 +43,19 @@ _OF_FAULTS = (
 
 
 def remedy_of(
-    outcome: Outcome, why: str, policy: Policy, method: str, detail: str = "", status: int | None = None
+    outcome: Outcome,
+    why: str,
+    policy: Policy,
+    method: str,
+    detail: str = "",
+    status: int | None = None,
+    *,
+    is_grpc: bool = False,
 ) -> str:
     """Return what the operator or the app can do so that such a call ends better, as a clause; "" if nothing is wrong,
     or if no remedy is known. `why`: the reason given for not making another attempt (`proxy.retry.refusals`), "" if
     none was given; `method`: the request's method; `detail`: what is known of the last attempt's fault, "" for nothing;
-    `status`: the last attempt's, None if it has none.
+    `status`: the last attempt's, None if it has none. `is_grpc`: the call is one of gRPC.
     """
     if outcome in _ALWAYS:
         return _ALWAYS[outcome]
@@ -57,9 +64,9 @@ def remedy_of(
     if outcome is Outcome.NOT_RETRYABLE:
         return _not_retryable(why, policy, method, status)
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
-        return _exhausted(policy.strategy.max_attempts, is_refused=_REFUSED in detail)
+        return _exhausted(policy.strategy.max_attempts, _start(detail))
     if outcome is Outcome.BUCKET_EMPTY:
-        return (
+        return _start(detail) + (
             "too many attempts fail for retries to be affordable: mend that first; then give the bucket more capacity, "
             "or a refill"
         )
@@ -70,11 +77,7 @@ def remedy_of(
     if outcome is Outcome.DEADLINE:
         return _deadline(why, as_written(policy.timeouts.total))
     if outcome is Outcome.COMMITTED:
-        if why == OUTGREW:
-            return "raise buffers.per_request above the size of the request's body"
-        return (
-            "an answer that has begun can't be taken back; timeouts.first_byte catches streams that stall before that"
-        )
+        return _committed(why, is_grpc=is_grpc)
     if outcome is Outcome.DISABLED:
         if why == "X-Retry-Disable":
             return "the app asks for one attempt: let it leave X-Retry-Disable out"
@@ -86,6 +89,15 @@ def remedy_of(
             return "the upstream needs more capacity, or fewer calls; pushback.hold says how long calls wait for it"
         return "raise limits.waiting, or send less at a time"
     return ""
+
+
+def _committed(why: str, *, is_grpc: bool) -> str:
+    """Return the remedy for a call that was committed when it failed, for this reason."""
+    if why == OUTGREW:
+        return "raise buffers.per_request above the size of the request's body"
+    if is_grpc:
+        return "let the server send nothing before it knows that it will answer: a head of its own commits the call"
+    return "an answer that has begun can't be taken back; timeouts.first_byte catches streams that stall before that"
 
 
 def _deadline(why: str, now: str) -> str:
@@ -100,9 +112,13 @@ def _of_fault(detail: str) -> str:
     return next((remedy for part, remedy in _OF_FAULTS if part in detail), "")
 
 
-def _exhausted(most: int, *, is_refused: bool) -> str:
-    """Return the remedy for a call whose `most` attempts all failed. `is_refused`: the last one found a closed port."""
-    start = "nothing listens there: start the upstream, or correct url; " if is_refused else ""
+def _start(detail: str) -> str:
+    """Return the clause that comes first if the last attempt, with this detail of its fault, found a closed port."""
+    return "nothing listens there: start the upstream, or correct url; " if _REFUSED in detail else ""
+
+
+def _exhausted(most: int, start: str) -> str:
+    """Return the remedy for a call whose `most` attempts all failed; `start` is what to do before that."""
     if most == 1:
         return f"{start}choose a strategy that retries, such as strategy: standard"
     return f"{start}if the upstream only needs longer, raise strategy.max_attempts (now {most}) or backoff.max"

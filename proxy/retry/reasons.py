@@ -61,6 +61,8 @@ def held_in_vain(gate: str, wait: float, bound: str, most: float, left: float) -
     if bound == "patience":
         return f"{GATES[gate]} would hold it for longer than apps of this route have waited, {about(most)}"
     key = "pushback.hold" if bound == "hold" else "concurrency.wait"
+    if round(wait, 2) <= 0:  # it was held for all of the bound, so nothing is left to be told
+        return f"{GATES[gate]} did not let it go within {key}, {seconds(most)}"
     return f"{GATES[gate]} would hold it for {about(wait)} more, beyond {key}, {seconds(most)} in all"
 
 

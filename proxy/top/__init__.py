@@ -44,6 +44,7 @@ def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
         answer = {
             "admin": port.shown,
             "ready": board.ready["ready"],
+            "reload_errors": board.reload_errors,
             "window": board.window,
             "upstreams": [row.as_data() for row in shown],
             "total": total_as_data(shown, board.window),
@@ -52,11 +53,11 @@ def top(port: AdminPort, look: Selection, *, once: bool, as_json: bool) -> None:
         return
     head = Text(summary(port.shown, board.ready, board.window, rows))
     if console.is_terminal:
-        console.print(picture(rows, shown, head, console.width))
+        console.print(picture(rows, shown, head, console.width, refused=board.reload_errors))
         return
     lines = Console(width=_NO_TERMINAL, highlight=False, color_system=None)
     with lines.capture() as written:
-        lines.print(picture(rows, shown, head, None))
+        lines.print(picture(rows, shown, head, None, refused=board.reload_errors))
     print("\n".join(line.rstrip() for line in written.get().splitlines()))
 
 

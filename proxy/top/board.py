@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.retry.facts import GRPC_STATUS_NAMES
+
 #: The most upstreams whose newest failure is read: each costs a request to the admin port.
 _FAILURES = 10
 #: The columns that rows can be sorted by.
@@ -154,6 +156,11 @@ class Board:
         self._about: dict[str, dict[str, Any]] = {}
         self._cooling_before: set[str] = set()
         self._failures: dict[str, Mapping[str, Any]] = {}
+
+    @property
+    def reload_errors(self) -> list[str]:
+        """The errors of the changed file that the redrive refused; [] if the last one is in force."""
+        return list(self.ready.get("reload_errors", ()))
 
     def describe(self, upstreams: Iterable[dict[str, Any]]) -> None:
         """Take entries of the answer of /upstreams: those of all upstreams, or newer ones of some."""
@@ -368,6 +375,17 @@ def rate(number: float) -> str:
 def tokens(level: float) -> str:
     """A bucket's level as text: whole numbers and levels from 100 without a fraction, others with one digit of it."""
     return count(level) if level == int(level) or level >= 100 else f"{level:.1f}"
+
+
+def status_of(ended: Mapping[str, Any]) -> str:
+    """The status of a call or an attempt, as /requests shows it, as text: for gRPC with the name of a status that is
+    not OK; "" if there was no answer.
+    """
+    status, number = str(ended.get("status") or ""), ended.get("grpc_status")
+    if not number:
+        return status
+    name = GRPC_STATUS_NAMES[number] if number < len(GRPC_STATUS_NAMES) else f"grpc-status {number}"
+    return f"{status} {name}".lstrip()
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from proxy.retry.gates import GATES
-from proxy.top.board import duration
+from proxy.top.board import duration, status_of
 from proxy.top.client import AdminClient, AdminError, AdminPort
 
 #: Characters that are left of a path, if a line has no room for all of it.
@@ -100,7 +100,7 @@ def line(call: Mapping[str, Any], width: int | None = None) -> str:
         call["time"][11:19],
         f"{_where(call):<16}",
         f"{call['method']} {call['path']}",
-        f"{call['status'] or '-'}",
+        status_of(call) or "-",
         str(call["outcome"]),
         f"{times}, {duration(call['duration'])}",
         *([f"by {who}"] if who else []),
@@ -131,7 +131,7 @@ def story(call: Mapping[str, Any]) -> Iterator[str]:
     asked = " ".join(filter(None, (call["method"], call["path"])))  # a CONNECT has no path
     what = f"{asked} to {_where(call)}" if call["method"] else "a request that could not be read"
     yield f"{what}{f', by {who}' if who else ''}, at {call['time']}"
-    yield f"{call['outcome']}: the app got {call['status'] or 'no answer'} after {duration(call['duration'])}"
+    yield f"{call['outcome']}: the app got {status_of(call) or 'no answer'} after {duration(call['duration'])}"
     for attempt in call["history"]:
         # A call that succeeded at once has its endpoint, but its attempt does not repeat it.
         at = attempt if len(call["history"]) > 1 else {"endpoint": call.get("endpoint"), **attempt}
@@ -157,7 +157,7 @@ def fold(lines: Iterable[str], width: int | None) -> Iterator[str]:
 
 
 def _attempt(attempt: Mapping[str, Any]) -> str:
-    said = str(attempt.get("fault") or attempt.get("status") or "no answer")
+    said = str(attempt.get("fault") or status_of(attempt) or "no answer")
     at = f" from {attempt['endpoint']}" if attempt.get("endpoint") else ""
     took = f" after {duration(attempt['duration'])}" if "duration" in attempt else ""
     gate = attempt.get("held_by", "")

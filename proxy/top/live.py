@@ -146,7 +146,8 @@ class LiveTop:
         if self._lost:
             head = f"lost, asked again: {self._lost}"
         title = Text(head, "bold red" if self._lost else "bold")
-        made = picture(rows, shown, title, width, height, self._look)
+        refused = self._board.reload_errors
+        made = picture(rows, shown, title, width, height, self._look, refused=refused)
         self._screen.update(made, refresh=True)
 
     def _measure(self) -> None:

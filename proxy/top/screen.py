@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.retry.gates import GATES, SLOW_START
-from proxy.top.board import Row, count, duration, in_trouble, rate, tokens, total
+from proxy.top.board import Row, count, duration, in_trouble, rate, status_of, tokens, total
 
 #: Columns between two columns; of a name at least and at most; of the notes at least.
 _BETWEEN, _NAME, _NAME_MOST, _NOTES = 2, 12, 48, 24
@@ -155,10 +155,10 @@ def _failure(call: Mapping[str, Any]) -> str:
     """A call that failed, in words: how it ended, what its last attempt met, and the command that says why."""
     attempts = call["history"]
     last = attempts[-1] if attempts else {}
-    met = str(last.get("fault") or last.get("status") or "")
+    met = str(last.get("fault") or status_of(last))
     detail = f" ({last['detail']})" if last.get("detail") else ""
     after = f", after {met}{detail}" if met else ", not sent" if not call["attempts"] else ""
-    ended = f"{call['status'] or 'no answer'} {call['outcome']}"
+    ended = f"{status_of(call) or 'no answer'} {call['outcome']}"
     return f"the newest failure is {ended}{after}: redrive why {call['number']}"
 
 
@@ -210,11 +210,13 @@ def picture(
     width: int | None,
     height: int | None = None,
     look: Selection | None = None,
+    *,
+    refused: Sequence[str] = (),
 ) -> RenderableType:
     """The whole picture, for a terminal of `width` columns and `height` lines; None: as many as the picture needs.
 
     `rows` are all upstreams, `shown` the chosen ones in their order, `head` is the heading. `look` is the live view's
-    selection; with it, the picture has a line about the keys.
+    selection; with it, the picture has a line about the keys. `refused`: the errors of a changed file that was refused.
     """
     first = 0
     visible = list(shown)
@@ -226,7 +228,7 @@ def picture(
     added = _total_cells(shown, rows[0].window if rows else 0.0)
     spare = None if height is None else max(0, height - AROUND - max(1, len(visible)))
     table, below = _table(shown, visible, added, width, look, has_lines=spare != 0)
-    below = below[:spare]
+    below = [*_refusal(refused, width), *below][:spare]
     parts: list[RenderableType] = [_line(head, width), table, *below]
     if not shown:
         parts.append(
@@ -317,6 +319,16 @@ def _table(
         table.add_row(*(column.cell(row) for column in columns))
     table.add_row(*(Text(last.get(column.head, ""), "bold") for column in columns))
     return table, below
+
+
+def _refusal(errors: Sequence[str], width: int | None) -> list[Text]:
+    """The lines about a changed file that was refused, with the first of its errors; none without errors."""
+    if not errors:
+        return []
+    more = f"; {len(errors) - 1} more: redrive check" if len(errors) > 1 else ""
+    said = f"refused, and the earlier file is in force: {errors[0]}{more}"
+    lines = [said] if width is None else textwrap.wrap(said, width, subsequent_indent="  ")
+    return [_line(Text(line, "red"), width) for line in lines]
 
 
 def _noted(row: Row, width: int) -> list[Text]:

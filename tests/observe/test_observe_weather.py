@@ -145,7 +145,7 @@ def test_the_sentences_about_what_holds_calls_now() -> None:
     assert weather_view.holding(row) == [
         "e1:80: an outage for 7.0 s: one probe at a time is sent, and other calls are held; 3 held now "
         "(the last 5 attempts ended without an answer (4 x connect_failure, 1 x reset))",
-        "(callers without a credential): a limit of 4 at a time, with 4 under way",
+        "(callers without a credential): a limit of 4 at a time for 10.0 s, with 4 under way",
         "calls are asked to wait for another 2.5 s (a cooldown)",
         "the circuit breaker of e2:80 is open",
         "calls wait for tokens of their rate (rpm, tpm): 2 do now",

@@ -111,3 +111,18 @@ def test_a_fault_that_waiting_does_not_mend_has_its_own(fault: OSError, said: st
     assert "max_attempts" in remedy_of(
         Outcome.ATTEMPTS_EXHAUSTED, "that was the last of 3 attempts", POLICY, "GET", refused
     )
+
+
+def test_a_closed_port_is_told_of_where_the_bucket_ran_dry_too() -> None:
+    detail = dialling(ConnectionRefusedError()).detail
+    said = remedy_of(Outcome.BUCKET_EMPTY, "", POLICY, "GET", detail)
+    assert said.startswith("nothing listens there: start the upstream, or correct url; too many attempts fail")
+
+
+def test_a_committed_grpc_call_is_told_of_its_head_since_first_byte_does_not_apply_to_it() -> None:
+    why = "its answer had begun to go to the app"
+    said = remedy_of(Outcome.COMMITTED, why, POLICY, "POST", is_grpc=True)
+    assert said == "let the server send nothing before it knows that it will answer: a head of its own commits the call"
+    assert "per_request" in remedy_of(
+        Outcome.COMMITTED, "the request's body outgrew its replay buffer", POLICY, "POST", is_grpc=True
+    )

@@ -50,3 +50,13 @@ def test_a_call_whose_answer_would_come_too_late_is_told_how_long_answers_take()
 def test_an_endpoints_own_delay_that_ends_after_the_deadline_is_told_of() -> None:
     why = "the endpoint that is left asked this call to wait for 30 s more, after the deadline, which is in 2 s"
     assert wanted_past_deadline(30.0, 2.0) == why
+
+
+def test_a_call_that_was_held_for_all_of_a_bound_is_not_told_of_a_wait_of_nothing() -> None:
+    cooldown = GATES["cooldown"]
+    assert held_in_vain("cooldown", 3.0, "hold", 20.0, 1.0) == (
+        f"{cooldown} would hold it for 3 s more, beyond pushback.hold, 20 s in all"
+    )
+    assert (
+        held_in_vain("cooldown", 0.004, "hold", 20.0, 0.0) == f"{cooldown} did not let it go within pushback.hold, 20 s"
+    )

@@ -167,3 +167,15 @@ async def test_new_calls_are_followed(tmp_path: Path) -> None:
             assert b"/api/second" in await following.stdout.readline()
             following.kill()
             await following.wait()
+
+
+def test_a_grpc_status_is_named_since_200_is_the_status_of_its_failures_too() -> None:
+    call = {"number": 7, "time": "2026-01-01T09:14:03.120Z", "upstream": "greeter", "host": "", "method": "POST"}
+    call |= {"path": "/a.B/C", "status": 200, "outcome": "committed", "attempts": 1, "duration": 0.001}
+    attempt = {"attempt": 1, "status": 200, "decision": "committed"}
+    assert "POST /a.B/C  200 UNAVAILABLE  committed" in line({**call, "grpc_status": 14})
+    _, ended, attempted = story({**call, "grpc_status": 14, "history": [{**attempt, "grpc_status": 14}]})
+    assert ended == "committed: the app got 200 UNAVAILABLE after 1.0 ms"
+    assert attempted == "  1. 200 UNAVAILABLE: not retried: committed"
+    assert "POST /a.B/C  200  success" in line({**call, "outcome": "success", "grpc_status": 0})
+    assert "POST /a.B/C  200 grpc-status 99  committed" in line({**call, "grpc_status": 99})

@@ -275,3 +275,21 @@ async def test_a_terminal_that_can_not_be_drawn_on_gets_the_table_once(running: 
         assert max(map(len, terminal.said.splitlines())) <= 80
     finally:
         await terminal.close()
+
+
+async def test_a_refused_file_is_told_of_with_its_first_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        Redrive(tmp_path, "upstreams: {idle: {url: 'http://idle.example'}}\n") as redrive,
+        aiohttp.ClientSession() as app,
+    ):
+        redrive.file.write_text(redrive.file.read_text() + "\nworkes: 2\nprobee: off\n")
+        async with app.post(f"{redrive.admin}/reload") as answered:
+            first, second = (await answered.json())["errors"]
+        assert await top("--once", "--admin", redrive.admin) == 0
+        head, *_, last = capsys.readouterr().out.splitlines()
+        assert "a changed file was refused" in head
+        assert last == f"refused, and the earlier file is in force: {first}; 1 more: redrive check"
+        assert await top("--json", "--admin", redrive.admin) == 0
+        assert json.loads(capsys.readouterr().out)["reload_errors"] == [first, second]
