@@ -123,6 +123,14 @@ def saved(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, st
     return {f"{SAVED}{name}": value for name, value in kept.items() if value is not None}
 
 
+def unredirected(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment as it was before the shell took over redrive's variables: each variable of which `saved` kept
+    the earlier value has that value again.
+    """
+    kept = {name.removeprefix(SAVED): value for name, value in environ.items() if name.startswith(SAVED)}
+    return {**environ, **kept}
+
+
 def restored(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str | None]:
     """The changes of `environ` that undo `values`: each of these variables gets back the value that `saved` kept, or
     None, which removes it; the variables that kept values are removed too.
@@ -263,7 +271,7 @@ def init(settings: Settings, hosts: list[str], *, if_missing: bool = False) -> N
     if if_missing and ca.is_there(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now()):
         _print_description(settings)
         return
-    made = ca.init(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now(), os.environ)
+    made = ca.init(Path(settings.ca.cert), Path(settings.ca.key), hosts, _now(), unredirected(os.environ))
     _print_description(settings)
     _print_roots(len(made.roots.blocks), made.roots.source)
     _print_note('to make apps trust it: eval "$(redrive env)", where an upstream has connect: intercept')
@@ -286,14 +294,14 @@ def export(settings: Settings, *, bundle: bool = False, folder: str | None = Non
 
     cert = Path(settings.ca.cert)
     if folder is not None:
-        written, roots = ca.export(cert, Path(folder), os.environ)
+        written, roots = ca.export(cert, Path(folder), unredirected(os.environ))
         _print_note(f"written: {', '.join(map(str, written))}")
         _print_roots(len(roots.blocks), roots.source)
         return
     if not bundle:
         print(ca.load_chain(cert)[0].public_bytes(Encoding.PEM).decode("ascii"), end="")
         return
-    roots, text = ca.bundle(cert, os.environ)
+    roots, text = ca.bundle(cert, unredirected(os.environ))
     print(text, end="")
     _print_roots(len(roots.blocks), roots.source)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from proxy.app_env import replaced_proxies, variables, warn_if_missing
+from proxy.app_env import replaced_proxies, unredirected, variables, warn_if_missing
 from proxy.config.load import LoadResult, find, load, taken
 from proxy.config.settings import Address, Settings
 from proxy.config.yaml_tree import Map, adopt
@@ -147,7 +147,8 @@ def _settled(file: str | None, folder: str, *, intercept: bool) -> tuple[Setting
     from proxy.server.intercept import ca
     from proxy.transport.clock import wall
 
-    ca.init(Path(folder) / "cert.pem", Path(folder) / "key.pem", [], datetime.fromtimestamp(wall(), UTC), os.environ)
+    now, environ = datetime.fromtimestamp(wall(), UTC), unredirected(os.environ)
+    ca.init(Path(folder) / "cert.pem", Path(folder) / "key.pem", [], now, environ)
     return _loaded(file, _Edit(file, folder, intercept=intercept)), folder
 
 

@@ -220,6 +220,24 @@ def test_env_where_an_upstream_intercepts(file: Path, capsys: pytest.CaptureFixt
         assert here | clouds <= set(found[name].split(","))
 
 
+def test_the_bundle_is_made_of_the_roots_that_the_shell_had_before(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After eval "$(redrive env)" SSL_CERT_FILE names the bundle, and a company's own roots are the saved value."""
+    company = tmp_path / "company.pem"
+    company.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(company))
+    assert main(["ca", "init", "-c", str(file)]) == 0
+    printed(capsys)
+    assert main(["env", "-c", str(file)]) == 0
+    for name, value in variables(printed(capsys)[0]).items():
+        monkeypatch.setenv(name, value)
+    assert main(["ca", "export", "--bundle", "-c", str(file)]) == 0
+    out, err = printed(capsys)
+    assert out == (file.parent / "ca/bundle.pem").read_text()
+    assert err == [f"redrive: the bundle has the 1 roots of {company}, and this CA"]
+
+
 def test_env_before_there_is_a_ca(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Said, since curl with a bundle that is not there trusts nobody."""
     assert main(["env", "-c", str(file)]) == 0
