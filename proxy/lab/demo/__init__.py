@@ -33,7 +33,7 @@ def demo(seconds: float | None, as_json: bool) -> int:
     try:
         asyncio.run(_until_ended(seconds, as_json))
     except SidecarError as error:
-        print(f"redrive: the demo's proxy did not start: {error}", file=sys.stderr)
+        print(f"redrive: the demo's proxy {error}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"redrive: the demo can't listen on loopback: {error}", file=sys.stderr)

@@ -183,13 +183,14 @@ class DemoRun:
 
     async def run(self, seconds: float | None, shown: asyncio.Event) -> None:
         """Let the apps make calls for `seconds` (None: until cancelled); the event `shown` is set at every sample of
-        the figures.
+        the figures. On a machine that is too busy for all calls, those that are late at the end are not begun. Raises
+        SidecarError if redrive has ended meanwhile.
         """
         self._began = began = self._loop.time()
         beside = [asyncio.create_task(self._sample(began, shown)), asyncio.create_task(self._change_weather())]
         try:
             number = 0
-            while seconds is None or number < seconds * CALLS_PER_SECOND:
+            while seconds is None or (number < seconds * CALLS_PER_SECOND and self._loop.time() < began + seconds):
                 await self._until(began + (number + self._instants.random()) / CALLS_PER_SECOND)
                 for app in self.apps:
                     self._begin(app, number)
@@ -203,6 +204,7 @@ class DemoRun:
         await self._look()
         for app in self.apps:
             app.sample()
+        self.sidecar.check()
 
     def _begin(self, app: App, number: int) -> None:
         session = self._patient if app is self.apps[-1] else self._session
@@ -232,15 +234,17 @@ class DemoRun:
             await self._until(now + max(0.01, left(now - self._began, self.round_seconds)))
 
     async def _look(self) -> None:
-        state = await self.sidecar.state(self._patient)  # a busy machine may need longer than an app would wait
+        try:
+            async with asyncio.timeout(_END):  # a busy machine may need longer than an app would wait
+                state = await self.sidecar.state(self._patient)
+        except (aiohttp.ClientError, TimeoutError):  # it hangs, or is gone: what it said before stands
+            return
         if state is not None:
             self.apps[-1].counts.attempts += state.transparent - self.watched.now.transparent
             self.watched.take(state)
 
     async def _until(self, when: float) -> None:
-        left = when - self._loop.time()
-        if left > 0:
-            await asyncio.sleep(left)  # noqa: TID251 - a driver: calls have their instants
+        await asyncio.sleep(max(0.0, when - self._loop.time()))  # noqa: TID251 - a driver: calls have their instants
 
     def figures(self) -> dict[str, Any]:
         """The figures of the whole run, for `--json`."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class SidecarState:
 
 
 class SidecarError(Exception):
-    """A sidecar that did not start; the message is the sidecar's output."""
+    """A sidecar that did not start, or ended by itself; the message says so after the words "the proxy"."""
 
 
 class Sidecar:
@@ -79,11 +80,18 @@ class Sidecar:
         while ready.get("event") != "ready":
             line = await process.stdout.readline()
             if not line:
-                raise SidecarError((await process.stderr.read()).decode().strip())
+                raise SidecarError(f"did not start: {(await process.stderr.read()).decode().strip()}")
             ready = json.loads(line)
         self.url = f"http://{ready['listen'][0]}/demo"
         self.admin = f"http://{ready['admin'][0]}"
         self._reader = asyncio.create_task(_drain(process.stdout, process.stderr))
+
+    def check(self) -> None:
+        """Raise SidecarError if the process has ended."""
+        status = None if self._process is None else self._process.returncode
+        if status is not None:
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
+            raise SidecarError(f"ended before the demo did, {how}")
 
     async def state(self, session: aiohttp.ClientSession) -> SidecarState | None:
         """The state that the admin port reports; None before the first call, which makes the upstream's bucket."""

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from proxy.lab.simulate.columns import Column
-from proxy.lab.simulate.figures import AppFigures, Figures
+from proxy.lab.simulate.figures import WINDOW, AppFigures, Figures
 from proxy.lab.simulate.possible import Possible
 from proxy.lab.simulate.side_by_side import Watch
 from proxy.lab.simulate.weather import Scenario
@@ -74,7 +74,7 @@ def _app_as_data(app: AppFigures) -> dict[str, Any]:
 
 
 #: Columns of the longest name of a figure, and of a figure.
-_LONGEST, _FIGURE = len("peak load, as a multiple of the calls"), 8
+_LONGEST, _FIGURE = len(f"peak load over {WINDOW} s, requests a second"), 8
 
 
 def print_table(scenario: Scenario, done: Sequence[Figures], best: Possible, console: Console) -> None:
@@ -114,8 +114,8 @@ def _rows(scenario: Scenario, done: Sequence[Figures], outcomes: Sequence[str]) 
     if any(each.hedges for each in done):
         rows.append(("hedges, as a share of the calls", lambda each: f"{each.hedge_share:.2%}"))
     rows += [
-        ("peak load, requests a second", lambda each: f"{each.peak:,.0f}"),
-        ("peak load, as a multiple of the calls", lambda each: f"{each.amplification:.2f}"),
+        (f"peak load over {WINDOW} s, requests a second", lambda each: f"{each.peak:,.0f}"),
+        (f"peak load over {WINDOW} s, multiple of calls", lambda each: f"{each.amplification:.2f}"),
         ("recovered after", lambda each: _recovered(each.recovery)),
         ("half of the calls within", lambda each: _time(each.latency["p50"])),
         ("90 % within", lambda each: _time(each.latency["p90"])),
@@ -224,7 +224,9 @@ def picture(scenario: Scenario, done: Sequence[Figures]) -> str:
     shares, loads = [(stroke, line) for stroke, line, _ in drawn], [(stroke, line) for stroke, _, line in drawn]
     highest = max([1.0, *(load for _, line in loads for _, load in line)])
     parts += _panel(scenario, seconds, _TOP, "calls that succeed", 1.0, "{:.0%}", shares)
-    top, title = _TOP + _HIGH + _GAP, "requests a second at the upstream"
+    step = _step(seconds)
+    mean = "in each second" if step == 1 else f"a second, the mean of each {step} s"
+    top, title = _TOP + _HIGH + _GAP, f"requests at the upstream {mean}"
     parts += _panel(scenario, seconds, top, title, highest, "{:.0f}", loads)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -234,11 +236,16 @@ def _stroke(index: int, name: str) -> str:
     return f'stroke="{_COLOURS[index % len(_COLOURS)]}" stroke-width="1.8"{dashed}'
 
 
+def _step(seconds: int) -> int:
+    """The seconds for which one point of a line stands."""
+    return max(1, seconds // _POINTS)
+
+
 def _lines(each: Figures, seconds: int) -> tuple[_Line, _Line]:
     """The two lines of a chart for one column: the share of calls that succeed (only for stretches of time in which
     calls begin), and the requests a second. Each point is at the middle of its stretch.
     """
-    step = max(1, seconds // _POINTS)
+    step = _step(seconds)
     shares, loads = [], []
     for start in range(0, seconds, step):
         begun, succeeded, requests = map(sum, zip(*each.series[start : start + step], strict=True))
