@@ -46,7 +46,7 @@ cdef class Lane:
     cpdef count_before(self)
     cpdef bint claim(self, waiter, double due) except -1
     cpdef bint probe_lost(self, attempt, double now) except -1
-    cpdef bint answered(self, double now) except -1
+    cpdef bint answered(self, double now, double slowness=*) except -1
     cpdef bint is_over(self, double now) except -1
     cpdef str holds(self, double now)
     cpdef bint passes(self, double now) except -1

@@ -244,14 +244,14 @@ class Lane:
         """
         return self.outage.late_wait(now, hold, is_first=not self.queue, retries=retries)
 
-    def answered(self, now: float) -> bool:
+    def answered(self, now: float, slowness: float = 1.0) -> bool:
         """Note that an attempt was answered. Returns whether this ends an outage; the held calls are then sent slowly,
-        under a limit.
+        under a limit. `slowness`: that of the limit of all calls to the endpoint (`Limit.slowness`).
         """
         if not self.outage.answered(now):
             return False
         self.begun = self._well = now
-        self.limit.return_slowly(now, cooldown=False)
+        self.limit.return_slowly(now, cooldown=False, slowness=slowness)
         self.places.forget()
         if self.fleet.link is not None:
             self.fleet.link.outage_over(now)

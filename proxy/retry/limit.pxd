@@ -53,7 +53,8 @@ cdef class Limit:
     cdef public Trial _trial
     cdef public object all_refused
 
-    cpdef return_slowly(self, double now, bint cooldown=*)
+    cpdef double slowness(self, double now) except -1
+    cpdef return_slowly(self, double now, bint cooldown=*, double slowness=*)
     cpdef refused(self, double sent, double now, long under_way, bint quick, bint silent=*)
     cpdef begin_at_half(self, long under_way, double now)
     cpdef asked_to_wait(self, double sent, double now, bint quick)

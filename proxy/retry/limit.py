@@ -171,11 +171,18 @@ class Limit:
         """Whether the limit began because attempts were refused, not because held calls return."""
         return self._trial.is_on
 
-    def return_slowly(self, now: float, cooldown: bool = True) -> None:
+    def slowness(self, now: float) -> float:
+        """The multiple of the usual time that answers take for now, although less is sent: other clients fill the
+        upstream's queue, say. It is 1 unless there is a limit, or one was given up not long ago.
+        """
+        return self._base if self.is_on or now < self.given_up_until else 1.0
+
+    def return_slowly(self, now: float, cooldown: bool = True, slowness: float = 1.0) -> None:
         """Begin a limit of one place, so that the calls which were held return one by one. `cooldown`: True if a
-        cooldown held them, False if an outage did.
+        cooldown held them, False if an outage did. `slowness`: that of the limit of all calls to the endpoint.
         """
         self._begin(1.0, _NEVER, now)
+        self._base = max(self._base, slowness)
         self.returns = cooldown
         if not cooldown and self.last_ratio > SLOW and self._times_out(now):
             self._spaced = max(self._slowest(), self.evidence.traffic.rate / 2)
@@ -276,7 +283,9 @@ class Limit:
             self._unbound = min(_UNBOUND_LONGEST, 2.0 * self._unbound) if is_again else _UNBOUND
         self.most, self.threshold = most, threshold
         self.returns = self.was_chance = False
-        self._base, self._slow_most, self._spaced = 1.0, 0.0, 0.0
+        self._slow_most = self._spaced = 0.0
+        if now >= self.given_up_until:
+            self._base = 1.0
         self.is_draining = False
         self._trial.end()
         self._answers.restart()
@@ -414,7 +423,7 @@ class Limit:
             return False
         if not self._slow_most:
             self._slow, self._slow_most, self._slow_since = fastest, self._level(), now
-        elif fastest < _AS_SLOW * self._slow:  # the queue becomes shorter
+        elif fastest < _AS_SLOW * self._slow < _NEVER:  # the queue becomes shorter
             self._slow, self._slow_since = fastest, now
         self._slow = min(self._slow, fastest)
         returns_alone = now - self._answers.missing_at >= _MISSED_FOR

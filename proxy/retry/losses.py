@@ -107,11 +107,11 @@ class Losses:
             self._count_lone()
         was_suspected = len(lost.rows) > 0 and lost.answered(endpoint, names, now)
         lane = lanes.find((endpoint, names.lost))
-        if lane is not None and (was_suspected or _is_out(lane)) and lane.answered(now):
+        if lane is not None and (was_suspected or _is_out(lane)) and lane.answered(now, base.limit.slowness(now)):
             lanes.look((lane,), now)
         if lanes.tells_paths_apart() and names.has_path:
             lane = lanes.find((endpoint, names.lost_path()))
-            if lane is not None and _is_out(lane) and lane.answered(now):
+            if lane is not None and _is_out(lane) and lane.answered(now, base.limit.slowness(now)):
                 lanes.look((lane,), now)
         lanes.set_watched()
 

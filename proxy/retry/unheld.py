@@ -102,7 +102,7 @@ class Unheld:
         """Note that an attempt is sent. `counts`: the calls and attempts of the latest seconds. `waiting`: how many
         calls wait.
         """
-        if self.pace is None or not self.is_on(now):
+        if self.pace is None:
             return
         self.pace.sent(counts.rate, counts.served_rate, waiting, now)
         if waiting:

@@ -123,6 +123,40 @@ def test_answers_that_stay_as_slow_at_half_the_load_are_the_usual_ones() -> None
     assert limit.most > 10.0
 
 
+def slow_from_half_on() -> Limit:
+    """A limit that refusals began at 1 s. One answer a second comes from then on, each twenty times as late as usual,
+    and the limit is one place: the latest come at 7 s.
+    """
+    limit, _ = limited(2)
+    for number in range(6):
+        limit.served(1.0 + number, 2.0 + number, 20.0)
+    return limit
+
+
+def test_the_first_answers_at_half_the_load_do_not_show_that_a_queue_becomes_shorter() -> None:
+    """Nothing is known of the answers before. The five seconds count from the beginning of the limit."""
+    limit = slow_from_half_on()
+    assert limit.slowness(7.0) == 1.0
+    for number in range(6, 8):
+        limit.served(1.0 + number, 2.0 + number, 20.0)
+    assert limit.slowness(9.0) == 20.0
+
+
+def test_slowness_that_is_usual_stays_so_in_a_limit_that_begins_soon_after_one_was_given_up() -> None:
+    limit = slow_from_half_on()
+    for number in range(6, 8):
+        limit.served(1.0 + number, 2.0 + number, 20.0)
+    limit.given_up_until = 15.0
+    limit.end(10.0)
+    assert limit.slowness(14.9) == 20.0
+    assert limit.slowness(15.0) == 1.0
+    limit.begin_at_half(2, 11.0)
+    assert limit.slowness(11.0) == 20.0
+    limit.end(12.0)
+    limit.begin_at_half(2, 15.0)
+    assert limit.slowness(15.0) == 1.0
+
+
 @pytest.mark.parametrize(("pace", "is_usual"), [(SLOWEST, True), (2.0 * SLOWEST, False)])
 def test_answers_that_stay_slow_at_the_slowest_pace_are_the_usual_ones(pace: float, is_usual: bool) -> None:
     """Fewer attempts can't be sent, so it does not matter who else returns. At any other pace it does."""

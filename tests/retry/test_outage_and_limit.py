@@ -157,3 +157,30 @@ def test_a_call_that_leaves_when_its_turn_has_come_does_not_use_it_up() -> None:
     governor.leave(calls[0], 1.2)
     assert governor.ask(calls[1], calls[1].caller, 1.2) == (1.2, "")
     assert governor.ask(calls[2], calls[2].caller, 1.3)[1] == "limit"
+
+
+@pytest.mark.parametrize("paths", [("/",), ("/", "/other")])
+def test_calls_return_from_an_outage_of_their_route_by_the_slowness_of_their_endpoint(paths: tuple[str, ...]) -> None:
+    """Else other clients' queue, which answers have shown to be there whatever is sent, would be taken for one of this
+    client's own in the second limit on the same calls.
+    """
+    governor = Governor()
+    first = governor.first
+    calls = [Held(governor, path) for path in paths]
+    for each in calls:
+        governor.answered_well(object(), each.caller, 0.4, 0.5)
+    first.lasts = True
+    first.limit.begin_elsewhere(1.0, 1.0, 1.0)
+    first.limit._base = 20.0
+    first.limit.held(1.0, 1.5)
+    governor.lanes.look((first,), 1.5)
+    for number in range(6):
+        caller = calls[number % len(calls)].caller
+        governor.failed(object(), caller, TIMED_OUT, 1.0, 2.0 + number / 10, again=False, cools=False)
+    (out,) = [lane for lane in governor.all_lanes() if lane.outage.is_on]
+    held = [Held(governor, "/") for _ in range(3)]
+    assert [governor.ask(each, each.caller, 2.55)[1] for each in held] == ["", "outage", "outage"]
+    governor.answered_well(object(), calls[0].caller, 2.6, 2.7)
+    assert not out.outage.is_on
+    assert out.limit.is_on
+    assert out.limit.slowness(2.7) == 20.0
