@@ -527,9 +527,9 @@ class Call:
         if not looks and kept is None:
             assert verdict is not NEEDS_BODY  # that would be a look
             return self._answered(flight, reply, verdict, now)
-        if looks:
+        if looks and bound is None:  # else the first byte that counts frees the attempt's place
             call.next_attempt.freed(flight, now)
-        elif not flight.reported:
+        elif not (looks or flight.reported):
             self._report_answer(flight, now)
         flight.reply = reply
         inside = inside_of(rules, request, reply) if whole and rules.inside else None

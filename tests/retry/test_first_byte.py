@@ -21,7 +21,8 @@ from proxy.retry.classification import NEEDS_BODY, classify, may_look_into
 from proxy.retry.dialect import Classify, Dialect, EventRule, Rule
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Progress, Reply, Request, Verdict
 from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, asks_for_stream, first_byte_of
-from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
+from proxy.retry.policy import AutoLimit, Backoff, Policy, Strategy, Timeouts
+from proxy.retry.registry import Registry
 
 POST = Request("POST", "h", "/v1/messages")
 SSE = ("content-type", "text/event-stream; charset=utf-8")
@@ -282,6 +283,28 @@ def test_a_plain_answer_is_kept_until_its_first_byte_where_that_is_bounded() -> 
     assert at_once << Deliver(1, Outcome.SUCCESS)
     bodiless = Playbook(policy) >> start() << Launch(1) >> request_sent() >> reply(1, 204, at=1.0)
     assert bodiless << Deliver(1, Outcome.SUCCESS)
+
+
+@pytest.mark.parametrize(("bound", "waits"), [(20.0, True), (None, False)])
+def test_a_place_is_free_at_the_first_byte_that_counts_where_that_is_bounded_else_at_the_head(
+    bound: float | None, waits: bool
+) -> None:
+    """Contract, section 14: until its first byte comes, the upstream has done nothing for a stream but answer."""
+    policy = replace(POLICY, timeouts=Timeouts(first_byte=bound), limit=AutoLimit())
+    registry = Registry()
+    first, second = (Playbook(policy, method="POST", registry=registry) for _ in range(2))
+    lane = first.scope.governor.first
+    lane.lasts = True
+    lane.limit.begin_elsewhere(1.0, 1.0, 0.0)
+    first.scope.governor.lanes.look((lane,), 0.0)
+    assert first >> start() << Launch(1) >> request_sent() >> stream(1, at=0.5) << HELD
+    if waits:
+        assert second >> start(at=0.6) << WakeAt(ANY)
+        assert not second.call.so_far.history
+        assert first >> peeked(1, STREAM, at=0.7) << Deliver(1, ANY)
+        assert second >> wake(0.7) << Launch(1)
+    else:
+        assert second >> start(at=0.6) << Launch(1)
 
 
 @pytest.mark.parametrize("why", ["early", "101", "observe", "off", "grpc", "committed"])
