@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from playbook import Playbook, reply, start
+from playbook import ANY, Playbook, peeked, reply, start
 
-from proxy.retry.actions import Cancel, Deliver, Launch, WakeAt
+from proxy.retry.actions import Cancel, Deliver, Launch, Peek, WakeAt
 from proxy.retry.dialect import Classify, Dialect, EndMark, StreamEnds
 from proxy.retry.event_stream import SseReader
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
+from proxy.retry.first_byte import PEEK_LIMIT
 from proxy.retry.policy import Backoff, Policy, Strategy
 from proxy.retry.stream_ends import ends_of
 from proxy.retry.stream_errors import watch_for_errors
@@ -96,3 +97,12 @@ def test_a_stream_that_ends_with_its_head_has_not_come(media: str, is_broken: bo
         assert book >> reply(1, 200, at=0.1, headers={"content-type": media}) << Cancel(1) << WakeAt(1.1)
     else:
         assert book >> reply(1, 200, at=0.1, headers={"content-type": media}) << Deliver(1, Outcome.SUCCESS)
+
+
+def test_a_stream_is_kept_until_it_has_begun_so_that_one_that_ends_before_is_made_again() -> None:
+    """Also where the pack names nothing else that would be looked for in the stream."""
+    policy = Policy("u", "", Strategy("standard", "standard", 2, Backoff(1.0, 1.0, 1.0, "none")), None, classify=RULES)
+    book = Playbook(policy, path="/v1/model:stream")
+    head = reply(1, 200, at=0.1, headers=dict(EVENTS), end=False)
+    assert book >> start() << Launch(1) >> head << Peek(1, PEEK_LIMIT, ANY)
+    assert book >> peeked(1, b"", at=0.2) << Cancel(1) << WakeAt(1.2)
