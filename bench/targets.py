@@ -23,6 +23,14 @@ MEMORY, START = 0.6, 0.6
 GROWN, SWITCHES, COMPUTED = 2.0, 5.0, 0.3
 #: What a download through the proxy takes at most, as a multiple of the direct one's time.
 DOWNLOAD = 1.3
+#: Rows of forward proxying, and beside which row of the same run each is judged, with what multiple of that row's CPU a
+#: call takes at most. Neither Envoy nor HAProxy takes part, and the peers that do keep no log and retry no answer; but
+#: redrive does the same for a call whose request names a whole URL as for one that names a path. A tenth is what rows
+#: of one run differ by when they are the same work.
+FORWARD = {
+    "small GET, forward": (AT_32, 1.1),
+    "64 KiB GET, forward": ("64 KiB GET", 1.1),
+}
 
 
 #: Thousand instructions that a call of a row of bench/instructions.py takes at most, compiled, on 32 connections.
@@ -150,13 +158,23 @@ def verdicts(raw: dict[str, Any]) -> list[str]:
     ]
     for way in (TUNNEL, INTERCEPTED):  # a rate's ratio upside down is that of the times
         rows.append((f"{way}: time, to the direct one", _ratio(raw, way, DIRECT, "redrive", "MiB/s"), DOWNLOAD))
+    for row, (beside, most) in FORWARD.items():
+        rows.append((f"{row}: CPU, to that without forward", _ratio_of_rows(raw, row, beside), most))
     lines += [f"| {name} | {_at_most(value, most)} | {most:g} |" for name, value, most in rows]
     return lines
 
 
 def _ratio(raw: dict[str, Any], row: str, one: str, other: str, key: str = CPU) -> float | None:
     """The median of the rounds' ratios of two proxies' figures; None where one has none."""
-    ours, theirs = (raw.get(name, {}).get(row, {}).get(key, []) for name in (one, other))
+    return _median_ratio(*(raw.get(name, {}).get(row, {}).get(key, []) for name in (one, other)))
+
+
+def _ratio_of_rows(raw: dict[str, Any], row: str, beside: str) -> float | None:
+    """The median of the rounds' ratios of redrive's CPU in two rows; None where one has no figure."""
+    return _median_ratio(*(raw.get("redrive", {}).get(name, {}).get(CPU, []) for name in (row, beside)))
+
+
+def _median_ratio(ours: list[float | None], theirs: list[float | None]) -> float | None:
     both = [a / b for a, b in zip(ours, theirs, strict=False) if a and b]  # None, or 0: no figure of that round
     return statistics.median(both) if both else None
 

@@ -35,12 +35,14 @@ def test_the_claim_of_the_readme_is_what_simulate_prints() -> None:
     assert f"{float(slowest):.1f} s at most" in claim
 
 
-def test_every_target_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_has_a_target_and_every_target_is_that_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "bench")
     import load
     import targets
 
-    assert {target.row for target in targets.TARGETS} <= {work.name for work in load.WORKLOADS}
+    judged = {target.row for target in targets.TARGETS} | set(targets.FORWARD)
+    assert judged == {work.name for work in load.WORKLOADS}
+    assert {beside for beside, _ in targets.FORWARD.values()} <= judged
 
 
 def test_a_target_is_judged_by_the_rounds_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +56,20 @@ def test_a_target_is_judged_by_the_rounds_ratios(monkeypatch: pytest.MonkeyPatch
     }
     row = next(line for line in targets.verdicts(raw) if line.startswith(f"| {targets.AT_32} "))
     assert row == f"| {targets.AT_32} | 3.20 (3.2) | 0.80 (1) **missed** | 4.00 |  |"
+
+
+def test_a_forward_row_is_judged_beside_the_row_without_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import targets
+
+    forward = {"small GET, forward": [11.0, 22.5, 30.0], "64 KiB GET, forward": [33.0, 30.0, 33.6]}
+    plain = {targets.AT_32: [10.0, 25.0, 30.0], "64 KiB GET": [30.0, None, 28.0]}
+    raw = {"redrive": {row: {targets.CPU: figures} for row, figures in (forward | plain).items()}}
+    rows = [line for line in targets.verdicts(raw) if "without forward" in line]
+    assert rows == [
+        "| small GET, forward: CPU, to that without forward | 1.00 | 1.1 |",
+        "| 64 KiB GET, forward: CPU, to that without forward | 1.15 **missed** | 1.1 |",
+    ]
 
 
 def test_a_round_that_failed_does_not_shift_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
