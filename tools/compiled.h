@@ -8,9 +8,24 @@
 #undef PyDoc_STR
 #define PyDoc_STR(text) ""
 
-/* What leads to a traceback is cold: the compiler puts it apart from what calls run, and compiles it for its size. */
+/* What leads to a traceback is cold: the compiler puts it apart from what calls run, and compiles it for its size. It
+   does so with a block that calls a cold function before any other function, and with the blocks that only lead to and
+   from it: so each error begins with a call (tools/one_library.py puts it there), and what makes exceptions is cold. That
+   Cython expects a condition to be false is not enough for that. */
 #if defined(__GNUC__)
-static void __Pyx_AddTraceback(const char *, int, int, const char *) __attribute__((cold, unused));
+#define REDRIVE_COLD __attribute__((cold, unused))
+static void __attribute__((cold, noinline, unused)) redrive_error(void) { __asm__ volatile(""); }
+static void __Pyx_AddTraceback(const char *, int, int, const char *) REDRIVE_COLD;
+PyAPI_FUNC(PyObject *) PyErr_Format(PyObject *, const char *, ...) __attribute__((cold));
+PyAPI_FUNC(PyObject *) PyErr_NoMemory(void) __attribute__((cold));
+PyAPI_FUNC(void) PyErr_SetNone(PyObject *) __attribute__((cold));
+PyAPI_FUNC(void) PyErr_SetString(PyObject *, const char *) __attribute__((cold));
+/* Until Python 3.11: asked only where an object's class is one in Python, which may have a method of its own. */
+#if PY_VERSION_HEX < 0x030C0000
+static int __Pyx_object_dict_version_matches(PyObject *, uint64_t, uint64_t) REDRIVE_COLD;
+#endif
+#else
+#define redrive_error() (void)0
 #endif
 
 /* Whether two texts are equal. Cython 3.3 asks PyUnicode_Compare, which compares texts character by character to know

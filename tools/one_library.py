@@ -24,6 +24,9 @@ from setuptools.errors import LinkError
 LIBRARY = "proxy._core"
 #: The header that precedes each C file, and the order in which GNU ld links their functions.
 FIRST, ORDER = (Path(__file__).parent / name for name in ("compiled.h", "order.ld"))
+#: What Cython's C does where an error is found, and what is called before (tools/compiled.h).
+ERROR = "{ __PYX_MARK_ERR_POS(f_index, lineno) goto Ln_error; }"
+MARKED = ERROR.replace("{ ", "{ redrive_error(); ")
 
 _C = r"""
 #include <Python.h>
@@ -165,6 +168,9 @@ class BuildLibrary(build_ext):
 
     def _compiled(self, source: str, flags: list[str], names: list[tuple[str, str]]) -> str:
         """The object file of a C file, made again if the file has changed or would be compiled in another way."""
+        text = Path(source).read_text()
+        if ERROR in text:
+            Path(source).write_text(text.replace(ERROR, MARKED))
         made = Path(self.compiler.object_filenames([source], output_dir=self.build_temp)[0])
         way, written = repr((flags, names, self.include_dirs, FIRST.read_text())), made.with_suffix(".way")
         if not (

@@ -1,7 +1,7 @@
 """Write tools/order.ld, which says in what order the linker puts the functions of compiled modules: first those that
 calls run, then those that only limits, outages and cooldowns run, then those that the start runs, then the others.
 
-Usage: python tools/order.py START CALLS WEATHER
+Usage: python tools/order.py START CALLS WEATHER [BEFORE]
 
 The arguments are outputs of `valgrind --tool=callgrind` of `redrive run`: of a start with one call, of a start with the
 loads of `bench/run.py`, and of starts with the scenes of `bench/weather.py`, whose limits, outages and cooldowns run
@@ -11,6 +11,9 @@ page-faults -c 1 -d` shows those that run outside of what is listed. valgrind kn
 the names of functions only in the section `.text`, so the library has to be linked without an order for that: leave
 `SECTIONS { } INSERT AFTER .text;` alone in tools/order.ld, and run
 `make core`.
+
+BEFORE is an earlier order. Functions that it lists for calls or for weather, and that ran in none of the profiles, stay
+near: they are put behind those of the weather.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ SECTIONS
   {
 @calls@
     /* What the collection of garbage asks of each class, too. */
-    *(.text.__pyx_tp_*)
+    *(.text.__pyx_tp_traverse_*)
   }
   .text.weather :
   {
@@ -50,7 +53,7 @@ SECTIONS
     /* Cython's helpers, of which each module has its own, errors, and what only Python asks compiled code for. */
     *(.text.__Pyx_*)
     *(.text.unlikely.*)
-    *(.text.__pyx_setprop_* .text.__pyx_getprop_*)
+    *(.text.__pyx_setprop_* .text.__pyx_getprop_* .text.__pyx_tp_*)
     *(.text.*_reduce_cython__ .text.*_setstate_cython__ .text.*___pyx_unpickle_*)
     *(.text.__pyx_pw_*)
   }
@@ -99,19 +102,33 @@ def patterns(name: str) -> list[str]:
     return [f".text.{base}"] if is_ours else [f".text.{base}", f".text.unlikely.{base}"]
 
 
-def listed(names: Iterable[str]) -> str:
-    """The lines of a list of functions in the linker's script."""
-    text = " ".join(sorted({each for name in names for each in patterns(name)}))
+def sections_of(names: Iterable[str]) -> set[str]:
+    """The sections that any of these functions may be in."""
+    return {each for name in names for each in patterns(name)}
+
+
+def listed(sections: Iterable[str]) -> str:
+    """The lines of a list of functions' sections in the linker's script."""
+    text = " ".join(sorted(sections))
     return "\n".join(f"    *({line})" for line in wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def listed_before(script: Path) -> set[str]:
+    """The sections that an earlier order lists for calls and for weather."""
+    text = script.read_text().partition("  .text.start :")[0]
+    found = re.findall(r"\.text\.(?:unlikely\.)?__[\w.*]+", text)
+    return {each for each in found if not re.fullmatch(r"\.text\.__pyx_tp_\w*\*", each)}
 
 
 def main() -> None:
     """Write the order."""
-    start, calls, weather = (functions_run(Path(each)) for each in sys.argv[1:])
+    profiles, before = sys.argv[1:4], sys.argv[4:]
+    start, calls, weather = (sections_of(functions_run(Path(each))) for each in profiles)
+    weather |= {each for script in before for each in listed_before(Path(script))}
     parts = {"@calls@": calls - start, "@weather@": weather - calls - start, "@start@": start}
     text = _TEXT
-    for place, names in parts.items():
-        text = text.replace(place, listed(names))
+    for place, sections in parts.items():
+        text = text.replace(place, listed(sections))
     ORDER.write_text(text)
 
 
