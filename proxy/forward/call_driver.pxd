@@ -57,7 +57,6 @@ cdef class CallDriver(AttemptOwner):
     cdef release_app(self)
     cpdef retire(self)
     cdef _note_sent(self, Attempt attempt)
-    @cython.locals(attempt=Attempt)
     cpdef _settle(self, Upload upload)
     cpdef due_by(self, double at)
     cpdef wake_at(self, double at)

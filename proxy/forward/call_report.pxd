@@ -1,6 +1,5 @@
 cimport cython
 
-from proxy.forward.attempt cimport Attempt
 from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan

@@ -2,11 +2,9 @@ cimport cython
 
 from proxy.forward.attempt cimport Attempt
 from proxy.forward.call_driver cimport CallDriver
-from proxy.forward.context cimport Context
 from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
-from proxy.forward.undecided cimport Undecided
 from proxy.forward.upload cimport Upload
 from proxy.forward.whole_look cimport look_at
 from proxy.retry.facts cimport Request
@@ -16,7 +14,7 @@ from proxy.wire.http1.response cimport ResponseHead as Answered
 
 
 cdef class Exchange(CallDriver):
-    @cython.locals(direct=ConnectionStream, scope=ScopeState, first=Attempt, request=Request)
+    @cython.locals(direct=ConnectionStream, scope=ScopeState, first=Attempt)
     cpdef start(self, Plan plan, double now, bytes body=*, bint done=*, trailers=*)
     @cython.locals(delivery=Delivery, direct=ConnectionStream)
     cdef _succeed(self, double now, bint looked=*)

@@ -74,7 +74,6 @@ class PartedQuota(QuotaBucket):
         return (*QuotaBucket.state(self), *self.parts.state())
 
     def restore(self, state: tuple[float, ...]) -> None:
-        """Take over a state that the method `state` returned, of this object or of another with the same definition."""
         QuotaBucket.restore(self, state[:4])
         self.parts.restore(state[4:])
         for view in self._views.values():
@@ -128,15 +127,11 @@ class PartedQuota(QuotaBucket):
         return self.parts.available(index, low, self.level(now), now)
 
     def affords_for(self, index: int, low: bool, price: float, now: float) -> bool:
-        """Whether the app with the number `index` may spend the price now. `low`: its call has low priority."""
         if self.rests:
             self._end_rest()
         return not price or self.parts.affords(index, low, price, self.level(now), now)
 
     def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from what the app with the number `index` may spend, and return True; if that is too little,
-        take nothing and return False. `low`: the app's call has low priority.
-        """
         level = self.level(now)
         if not price:
             return True

@@ -18,7 +18,7 @@ cdef class AppParts:
     cpdef bint affords(self, Py_ssize_t index, bint low, double price, double level, double now) except -1
     @cython.locals(beyond=double)
     cpdef double available(self, Py_ssize_t index, bint low, double level, double now) except? -1
-    @cython.locals(left=double, own=double, beyond=double, spent=double)
+    @cython.locals(left=double, own=double, beyond=double)
     cpdef took(self, Py_ssize_t index, double price, double level, double now)
     @cython.locals(own=double, spent=double)
     cpdef earned(self, Py_ssize_t index, double tokens, double level)

@@ -471,14 +471,12 @@ class RateBucket(TokenBucket):
     _regains = TokenBucket.give_back
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take `price` tokens, and return True; if there are too few, return False."""
         taken = self._pays(now, price)
         if taken and self.heir is not None:
             self.heir.give_back(now, -price)
         return taken
 
     def give_back(self, now: float, tokens: float = 1.0) -> None:
-        """Put back tokens that were not used; if `tokens` is negative, take as many more."""
         self._regains(now, tokens)
         if self.heir is not None:
             self.heir.give_back(now, tokens)

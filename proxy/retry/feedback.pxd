@@ -1,16 +1,13 @@
 cimport cython
 
 from proxy.retry.buckets cimport Bucket
-from proxy.retry.caller cimport Caller
 from proxy.retry.ending cimport AttemptEnding
 from proxy.retry.facts cimport Failure
-from proxy.retry.governor cimport Governor
 from proxy.retry.next_attempt cimport NextAttempt
 from proxy.retry.route_names cimport RouteNames, names_of
 from proxy.retry.call_state cimport CallState
 from proxy.retry.scope_state cimport ScopeState
 from proxy.retry.states cimport Flight, Flying
-from proxy.retry.traffic cimport Traffic
 from proxy.retry.value_bases cimport FaultBase
 
 

@@ -52,7 +52,6 @@ cdef class SequentialFlow:
     cpdef tuple failed(self, CallState call, Failure failure, Flight flight, began, double now)
     cdef _change_key(self, CallState call, Failure failure, Next decided, began, double now)
     cpdef tuple no_more(self, CallState call, no, double now, why=*)
-    @cython.locals(next_attempt=NextAttempt)
     cpdef tuple launch(self, CallState call, double now)
     @cython.locals(next_attempt=NextAttempt, kept=Failure, left=double)
     cpdef tuple admit(self, CallState call, Next planned, double now)

@@ -50,7 +50,6 @@ cdef class NextAttempt:
     cpdef str endpoint_of(self, Flight flight)
     cpdef double replace_lost_key(self, double now) except? -1
     cpdef bint choose(self, state, double now, only=*) except -1
-    @cython.locals(payment=Payment)
     cpdef pay_for(self, Next planned, double now)
     @cython.locals(payment=Payment, flight=Flight, admission=Admission)
     cpdef Flight take(self, long attempt, state, double now)

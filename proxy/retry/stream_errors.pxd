@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.retry.event_stream cimport SseReader
-from proxy.retry.octet_search cimport holds_any, holds_member
+from proxy.retry.octet_search cimport holds_any
 from proxy.retry.stream_ends cimport EndReader
 
 

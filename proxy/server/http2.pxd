@@ -1,5 +1,3 @@
-cimport cython
-
 from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
 from proxy.server.http2_stream cimport Home, Http2AppStream

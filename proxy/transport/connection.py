@@ -387,7 +387,6 @@ class Connection(EventSource):
     # -- read past the transport (proxy.transport.socket_reads) ------------------------------------------------------
 
     def take_event(self, data: bytes) -> bool:
-        """Pass on chunks of a stream of events, if `data` is exactly that; else do nothing and return False."""
         listener, body = self._listener, self._body
         if listener is None or type(body) is not ChunkedBody:
             return False
@@ -399,14 +398,12 @@ class Connection(EventSource):
         return True
 
     def read_by_transport(self) -> None:
-        """Let the transport read on, which finds what there is besides events."""
         leave_to_transport(self)
         self.another_body()
         if self.transport is not None:
             self.transport.resume_reading()
 
     def read_failed(self, error: Exception) -> None:
-        """Note that the connection broke by this error, which a read past the transport has met."""
         transport = self.transport
         self.connection_lost(error)
         if transport is not None:

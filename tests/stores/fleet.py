@@ -88,12 +88,6 @@ class Sidecar:
         self.now += later
         await self.store.round_trip()
 
-    async def trip_done(self) -> None:
-        """Until the round trip that is under way by itself is over."""
-        trip = self.store._trip
-        if trip is not None:
-            await asyncio.wait({trip})
-
     async def granted(self, bucket: Bucket, price: float = 5, *, fresh: bool = True) -> bool:
         """What a call is told that needs a retry: from what is here, or after asking (always, if not `fresh`)."""
         if not fresh:

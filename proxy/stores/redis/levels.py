@@ -170,7 +170,6 @@ class RedisBudget(_Level, BudgetBucket):  # type: ignore[misc]  # `affords` may 
         self.hold(store, key, None)
 
     def level(self, now: float) -> float:
-        """The number of retries that the fleet would be granted now."""
         if self.store.out or self._fleet is None:
             return super().level(now)
         calls, retries, second = self._counts()

@@ -85,7 +85,6 @@ class RedisQuota(LeasedBucket, Bucket):
         return False if fresh and self._level_now(now) < price else ASK
 
     def take(self, price: float, now: float) -> bool:
-        """Take the whole price from the lease, or nothing. Returns whether it was taken."""
         if not price:
             return True
         if self.store.out:
@@ -183,9 +182,6 @@ class RedisQuota(LeasedBucket, Bucket):
         return self.affords(price, now)
 
     def take_for(self, index: int, low: bool, price: float, now: float) -> bool:
-        """Take the price from the lease, if the app with the number `index` may spend it. Returns whether it was taken.
-        `low`: the app's call has low priority.
-        """
         level = self.level(now)
         if price and not self.parts.affords(index, low, price, level, now):
             return False

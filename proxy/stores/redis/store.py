@@ -142,7 +142,6 @@ class RedisStore(Batches):
         asyncio.get_running_loop().call_later(wait, lambda: ring(self._clock()))
 
     def _plan(self) -> None:
-        """Set the timer for the next message that is due, or for the next try to reach Redis."""
         if not self._running or self._opening or self._trip is not None:
             return
         at = -math.inf if self._beside and not self.out else self._next

@@ -109,7 +109,6 @@ class SharedPartedQuota(PartedQuota):
             self._put_off(now)
 
     def earn_for(self, place: int, tokens: float, now: float) -> None:
-        """Put back tokens that the app with the number `place` earned, or got back."""
         if self.record.peek() < self.capacity:  # nearly always the quota is full
             self._earn_for(place, tokens, now)
 
@@ -222,9 +221,6 @@ class SharedLimiter(CubicLimiter):
     learn = exclusive(CubicLimiter.learn)
 
     def take(self, now: float, price: float = 1.0) -> bool:
-        """Take one token for an attempt. Returns whether the attempt may be sent: False if no token is left. While the
-        limiter is off, which it is until the first throttling in any worker, returns True and takes no token.
-        """
         return (not self.enabled and not self.record.peek()) or self._take(now, price)
 
 

@@ -208,7 +208,6 @@ class SharedLane(Lane):
 
     @shared(0)
     def is_over(self, now: float) -> bool:
-        """Whether no call is held in any worker."""
         return now >= self.held and super().is_over(now)
 
     @shared(0)

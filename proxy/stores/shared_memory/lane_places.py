@@ -30,7 +30,6 @@ class SharedLanePlaces(LanePlaces):
         self._turns: dict[object, int] = {}  # the generation in which each place of this worker was taken
 
     def in_use(self) -> int:
-        """The number of places in use, in all workers."""
         return sum(self._counts) + self.before
 
     def own_in_use(self) -> int:

@@ -55,7 +55,6 @@ class SharedLanes(Lanes):
             self.set_watched()
 
     def seconds_left(self, now: float) -> float:
-        """The longest delay that is left for any call, in any worker; 0 if no delay is left."""
         return max(0.0, self._scope.latest - now)
 
     def all(self) -> list[Lane]:

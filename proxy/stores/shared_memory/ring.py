@@ -103,9 +103,6 @@ class RingCount(SlidingCount):
         return header.total
 
     def remove(self, at: float | None) -> None:
-        """Undo the event that counts at `at`, an instant that `add` returned; None: the newest event. An event that has
-        left the window is not counted any more, and nothing is done.
-        """
         header = self._load()
         index = self._slice_at(header, at)
         while index is not None and index < header.tail and not self._read(index)[2]:

@@ -74,7 +74,6 @@ class SharedWaitingRoom(WaitingRoom):
             _sweep(memory, self._page, pair)
 
     def held_for(self, upstream: str) -> int:
-        """The number of this upstream's calls that a gate holds now, in all workers."""
         return super().held_for(upstream) + self._elsewhere(digest("waiting", upstream))[1]
 
     def _elsewhere(self, key: int) -> tuple[int, int]:

@@ -103,10 +103,10 @@ class ChunkedBody:
         self.trailers = b""
 
     def plain_chunks(self, data: bytes) -> int:
-        """Return how many bytes of payload `data` has if it is to be passed on and is whole chunks, with data and
-        without extensions, as nearly every read of a stream of events is: it is forwarded as it is. Each chunk but the
-        last has to end with the end of a line, so that no text within a line goes from one to the next. Else return 0,
-        and read nothing: `pass_on` is to be called.
+        """Return the number of bytes of payload in `data` if it may be forwarded as it is; else return 0 and read
+        nothing, and `pass_on` is to be called. It may if it consists of whole chunks with data and without extensions,
+        as nearly every read of a stream of events does, and if each chunk but the last ends with the end of a line, so
+        that no line goes from one chunk to the next.
         """
         if not self._passing or self._state != _SIZE_LINE or self._held:
             return 0

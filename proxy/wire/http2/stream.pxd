@@ -1,5 +1,3 @@
-cimport cython
-
 from proxy.wire.http2.flow cimport StreamLane
 
 
