@@ -53,12 +53,12 @@ serve(sys.argv[1] or None, sys.argv[2])
 
 
 class ExecError(Exception):
-    """Raised if the command could not be begun; the text is one line for people. `status`: the exit status of this
-    process.
+    """Raised if the command could not be begun; the text is lines for people, as standard error gets them. `status`:
+    the exit status of this process.
     """
 
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
+    def __init__(self, lines: str, status: int) -> None:
+        super().__init__(lines)
         self.status = status
 
 
@@ -176,7 +176,7 @@ class _Sidecar:
         while ready.get("event") != "ready":
             line = self._process.stdout.readline()
             if not line:
-                raise ExecError(self._process.stderr.read().decode().strip() or "redrive did not start", 2)
+                raise ExecError(self._process.stderr.read().decode().strip() or "redrive: redrive did not start", 2)
             ready = json.loads(line)
         self.listen = _address(ready["listen"][0])
         self.admin = _address(ready["admin"][0])
@@ -265,9 +265,9 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> int:
             process.send_signal(number)
         return process.wait()
     except FileNotFoundError:
-        raise ExecError(f"{command[0]}: there is no such command", NOT_FOUND) from None
+        raise ExecError(f"redrive: {command[0]}: there is no such command", NOT_FOUND) from None
     except OSError as error:
-        raise ExecError(f"{command[0]}: {(error.strerror or str(error)).lower()}", NOT_RUNNABLE) from None
+        raise ExecError(f"redrive: {command[0]}: {(error.strerror or str(error)).lower()}", NOT_RUNNABLE) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

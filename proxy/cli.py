@@ -270,7 +270,7 @@ def exec_(options: argparse.Namespace) -> int:
     try:
         return play(options.config, command, intercept=options.intercept, quiet=options.quiet)
     except ExecError as error:
-        print(*(f"redrive: {line}" for line in str(error).splitlines()), sep="\n", file=sys.stderr)
+        print(error, file=sys.stderr)
         return error.status
     except (CaError, NotWritableError) as error:
         return _refuse(str(error))

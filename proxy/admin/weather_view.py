@@ -154,7 +154,9 @@ def holding(row: Mapping[str, Any]) -> list[str]:
     said = [_sentence(lane) for lane in row["weather"] if lane["outage"] or lane["limit"]]
     said += [_waits(lane) for lane in row["weather"] if lane["held_by"] == "ahead"]
     if row["cooldown_seconds"]:
-        said.append(f"calls are asked to wait for another {row['cooldown_seconds']:.1f} s (a cooldown)")
+        began = row.get("cooldown")  # none, if the answer that began it is forgotten
+        by = f": {began['field']} of a {began['status']} from {began['endpoint']}" if began else ""
+        said.append(f"calls are asked to wait for another {row['cooldown_seconds']:.1f} s (a cooldown{by})")
     elif row["held_by"].get("cooling"):
         said.append(f"calls are held by {SLOW_START}: {row['held_by']['cooling']} are now")
     said += [f"the circuit breaker of {each['endpoint']} is open" for each in row["circuits"] if each["open"]]

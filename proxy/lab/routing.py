@@ -16,7 +16,7 @@ from proxy.retry.facts import MappingFields, Outcome, Request, first, is_grpc_me
 from proxy.retry.policy import Policy
 from proxy.retry.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.app_names import app_of, name_of, not_named
-from proxy.server.routing import may_be_a_pages
+from proxy.server.routing import known_prefixes, may_be_a_pages
 from proxy.wire.authority import read_authority
 
 _ABSOLUTE = re.compile(r"(https?)://([^/?]*)(.*)", re.IGNORECASE)
@@ -131,7 +131,7 @@ def _by_host_or_prefix(settings: Settings, ask: AppRequest, fields: MappingField
         except ClimbsOut:
             return RefusedCall(Outcome.BAD_REQUEST, 400, "the path climbs out of its prefix")
     if found is None:
-        what = "gRPC service" if ask.is_grpc else "prefix"
+        what = "gRPC service" if ask.is_grpc else f"prefix{known_prefixes(settings)}"
         return RefusedCall(Outcome.BAD_REQUEST, 404, f"no upstream has this Host or {what}")
     listener = settings.listen[0]
     if listener.is_loopback and listener.unix is None:

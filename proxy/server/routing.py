@@ -252,6 +252,11 @@ def _prefixes(head: RequestHead, settings: Settings, exposure: Exposure) -> str:
     """
     if not exposure.loopback or _may_be_a_pages(head, "") is not None:
         return ""
+    return known_prefixes(settings)
+
+
+def known_prefixes(settings: Settings) -> str:
+    """Return a clause that lists the first configured prefixes."""
     known = settings.router.prefixes
     if not known:
         return "; there are no upstreams with a prefix"

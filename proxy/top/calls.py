@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from proxy.config.problems import did_you_mean
 from proxy.retry.gates import GATES
 from proxy.top.board import duration, status_of
 from proxy.top.client import AdminClient, AdminError, AdminPort
@@ -51,6 +52,8 @@ async def _requests(port: AdminPort, asked: dict[str, str], *, follow: bool, as_
     async with AdminClient(port) as client:
         while True:
             found = await client.requests(asked)
+            if not found["requests"] and "since" not in asked:
+                await _check_upstream(client, port, asked.get("upstream"))
             for call in reversed(found["requests"]):
                 print(json.dumps(call) if as_json else line(call, _columns()), flush=True)
             if not follow:
@@ -62,6 +65,15 @@ async def _requests(port: AdminPort, asked: dict[str, str], *, follow: bool, as_
                 asked["since"] = str(found["requests"][0]["number"])
             asked["limit"] = "500"
             await asyncio.sleep(EVERY)  # noqa: TID251  a look at what has ended since the last
+
+
+async def _check_upstream(client: AdminClient, port: AdminPort, name: str | None) -> None:
+    """Raise AdminError if the redrive has no upstream of this name, of which there are no calls; None is any name."""
+    if name is None:
+        return
+    known = [*(each["label"] for each in await client.upstreams()), "unmatched"]
+    if name not in known:
+        raise AdminError(f"{port.shown} has no upstream {name}{did_you_mean(name, known)}", usage=True)
 
 
 def why(port: AdminPort, number: int | None, *, as_json: bool) -> None:

@@ -67,7 +67,8 @@ def named_port(url: str, token: str) -> AdminPort:
     """
     if url.startswith("unix:"):
         return _port(Address(unix=url.removeprefix("unix:").removeprefix("//")), token)
-    wrong = AdminError(f"--admin takes a URL such as http://127.0.0.1:9901, or unix:/path, not {url}", usage=True)
+    named = url or repr(url)
+    wrong = AdminError(f"--admin takes a URL such as http://127.0.0.1:9901, or unix:/path, not {named}", usage=True)
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port

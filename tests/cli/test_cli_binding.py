@@ -40,8 +40,8 @@ def test_localhost_is_every_loopback_there_is() -> None:
     [
         (Address("192.0.2.1", 0), "does not have that address; `ip address` lists"),
         (Address("fe80::1", 0), "does not have that address; `ip address` lists"),
-        (Address("no.such.name.invalid", 0), "not known here .*; name an IP address"),
-        (Address("a" * 70 + ".example", 0), "not known here .*; name an IP address"),
+        (Address("no.such.name.invalid", 0), "the host name has no address .*; name an IP address"),
+        (Address("a" * 70 + ".example", 0), "the host name has no address .*; name an IP address"),
         (Address(unix="/nowhere/at/all.sock"), "/nowhere/at is not a folder; make it, or name another path"),
         (Address(unix="/etc/passwd/all.sock"), "/etc/passwd is not a folder; make it, or name another path"),
         (Address(unix="/proc/all.sock"), r"user \d+ can't make a socket in /proc; give it write permission there"),

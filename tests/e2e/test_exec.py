@@ -103,7 +103,7 @@ async def test_a_configuration_that_is_wrong_begins_nothing(tmp_path: Path, monk
     (tmp_path / "redrive.yaml").write_text("upstream: {}\n")
     status, out, err = await redrive("exec", "--", "echo", "begun")
     assert (status, out) == (2, "")
-    assert "redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)" in err
+    assert "redrive.yaml:1:1: upstream: unknown key (did you mean upstreams?)" in err.splitlines()
 
 
 async def test_its_redrive_ends_with_it_even_if_it_is_killed(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ async def test_what_holds_a_call_now(tmp_path: Path) -> None:
             status, output, _ = await redrive(*asked, "--admin", running.admin, "--json")
             assert status == 0
             (said,) = json.loads(output)["now"]
-            assert said.startswith("calls are asked to wait for another ") and said.endswith(" s (a cooldown)")
+            assert said.startswith("calls are asked to wait for another ") and said.endswith(
+                f" s (a cooldown: retry-after of a 429 from {upstream.url.removeprefix('http://')})"
+            )
             status, output, _ = await redrive(*asked)
             assert status == 0 and "What holds" not in output
 

@@ -373,7 +373,9 @@ def test_a_connect(explain) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
-    assert "refused: 404, outcome bad_request" in explain("GET", "/nobody/x")
+    assert "refused: 404, outcome bad_request (no upstream has this Host or prefix: there are /" in explain(
+        "GET", "/nobody/x"
+    )
     assert "refused: 400, outcome bad_request" in explain("GET", "/payments/../../x")
     for place in ("inside.example:", "inside.example", "[::1:443", "x]:443", "inside.example:0"):
         assert "refused: 400, outcome bad_request (this is not host:port)" in explain("CONNECT", place)

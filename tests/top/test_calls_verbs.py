@@ -43,7 +43,7 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
                 (("--notable",), [order, again]),
                 (("--status", "5xx"), [order]),
                 (("--outcome", "success", "--app", "shop", "--notable"), [again]),
-                (("--upstream", "other"), []),
+                (("--upstream", "unmatched"), []),
                 (("--limit", "1"), [again]),
             ]:
                 status, out, err = await redrive("requests", *at, *typed)
@@ -51,6 +51,11 @@ async def test_the_last_calls_and_why_one_was_not_retried(tmp_path: Path) -> Non
                 assert (status, out.splitlines(), err) == (0, lines, none), typed
             status, out, _ = await redrive("requests", *at, "--json", "--limit", "1")
             assert (status, json.loads(out)["agent"]) == (0, "shop/1.2")
+            status, _, err = await redrive("requests", *at, "--upstream", "appi")
+            assert (status, err) == (
+                2,
+                f"redrive: {proxy.admin.removeprefix('http://')} has no upstream appi (did you mean api?)\n",
+            )
             status, _, err = await redrive("requests", *at, "--outcome", "failed")
             assert status == 2
             assert err.startswith("redrive: there is no outcome failed: use one of success, ")

@@ -128,6 +128,7 @@ async def test_what_is_wrong_is_one_line(
         assert (await refused(2, "--admin", url)).startswith(
             "--admin takes a URL such as http://127.0.0.1:9901, or unix:"
         )
+    assert (await refused(2, "--admin", "")).endswith("or unix:/path, not ''")
     file.write_text("admin: off\n")
     assert await refused(2, "-c", str(file)) == "admin is off in this configuration: there is nothing to ask"
     file.write_text("admin: 127.0.0.1:0\n")

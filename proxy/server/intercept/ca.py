@@ -116,7 +116,7 @@ def permitted(text: str) -> x509.DNSName | x509.IPAddress:
     except UnicodeError:
         name = ""
     if not _DNS.fullmatch(name):
-        raise CaError(f"--for {text}: neither a host name, an address nor a network")
+        raise CaError(f"--for {text or repr(text)}: neither a host name, an address nor a network")
     return x509.DNSName(name)
 
 
