@@ -460,7 +460,9 @@ class Upstreams:
                 hint = did_you_mean(name, self._reachable)
                 self._problems.add(at, path, f"there is no upstream called {name!r}{hint}")
             elif not self._reachable[name]:
-                self._problems.add(at, path, f"{name} has no url: a call sent on there would have nowhere to go")
+                self._problems.add(
+                    at, path, f"{name} has no url: a call that falls back to it would have nowhere to go"
+                )
             else:
                 self._falls.setdefault(owner.upstream, {}).setdefault(name, (at, path))
 

@@ -56,9 +56,9 @@ REPEATS = section(
     transient_codes=Key(flag, False, "what this pack's own rules class transient"),
     should_retry=Key(flag, False, "any failure with x-should-retry: true"),
     retry_after=Key(flag, False, "any failure with Retry-After"),
-    header=Key(MapOf(glob), doc="only requests with these fields are its own"),
+    header=Key(MapOf(glob), doc="the client's requests, known by these fields"),
     keyed=Key(flag, False, "only requests with the idempotency key, or of an idempotent method"),
-    alone=Key(flag, False, "only where amz-sdk-request does not say that it retries by itself"),
+    alone=Key(flag, False, "only if amz-sdk-request does not say that the app's SDK retries by itself"),
     within=Key(duration, doc="only this long after the first attempt"),
     whole_answers=Key(
         ListOf(token), doc="methods for which it reads an answer whole before it decides, and so repeats a broken one"
@@ -78,7 +78,10 @@ READS = section(
     "POSTs that change nothing: repeated as GETs are, but not hedged.",
     field=Key(key_header, required=True, doc="the request field that names what a POST asks for"),
     values=Key(ListOf(word, NOTHING_MATCHES), required=True, doc="globs of its values that are reads"),
-    header=Key(header_globs, doc="only with these fields, by which the server must compare that one with the body"),
+    header=Key(
+        header_globs,
+        doc="only if the request also has these fields, which make the server compare that field with the body",
+    ),
 )
 
 USAGE = section(
@@ -118,7 +121,11 @@ ERRORS = section(
             section(
                 "error_xml",
                 "Requests with an AWS signature to which the answer is XML.",
-                services=Key(ListOf(word), [], "services of the signature; without any, all to which a form is sent"),
+                services=Key(
+                    ListOf(word),
+                    [],
+                    "the services that the signature may name; without any, each one to which a form is sent",
+                ),
                 root=Key(word, required=True, doc="dotted names of the elements around Code and Message"),
             )
         ),
@@ -140,8 +147,8 @@ STREAM_ENDS = section(
     "How the provider's streams of events end, so that one that lacks its last event is noticed.",
     ends=Key(ListOf(_END_MARK, NOTHING_MATCHES), doc="events that end a stream", required=True),
     known=Key(ListOf(_END_MARK), [], "further events of such streams; a stream of other events alone is not judged"),
-    by_body=Key(flag, True, "asked for by a JSON body with stream: true"),
-    path=Key(word, doc="asked for by a path that ends so"),
+    by_body=Key(flag, True, "such a stream is asked for by a JSON body with stream: true"),
+    path=Key(word, doc="such a stream is asked for by a path that ends with this"),
     error=section(
         "error_event",
         "The provider's event for an error of its server, as it is written into a stream.",

@@ -361,7 +361,11 @@ CREDENTIALS = section(
 TOKENS = section(
     "tokens",
     "The estimate of an attempt's price, where a rate bucket counts a language model's tokens.",
-    output=Key(positive_number, 1024, "output tokens, where the request names no maximum and no outputs are known"),
+    output=Key(
+        positive_number,
+        1024,
+        "the output tokens to expect where the request names no maximum and no earlier outputs are known",
+    ),
     bytes=Key(positive_number, 4, "bytes of a request's body for each token"),
 )
 

@@ -240,8 +240,8 @@ class Admission:
     def _ask_for_place(
         self, payment: Payment, places: Places, now: float, *, waits: bool
     ) -> tuple[float, Outcome | None, str]:
-        """Ask for a place under the concurrency limit, which is the last gate. Nobody knows when a place becomes free,
-        so a call waits up to its deadline. `waits`: the call may wait. Returns what `ask` returns.
+        """Ask for a place under the concurrency limit, which is the last gate. It is not known when a place becomes
+        free, so a call waits up to its deadline. `waits`: the call may wait. Returns what `ask` returns.
         """
         rules, waited = self.policy.concurrency, self in places.queue
         assert rules is not None  # places exist only with such rules

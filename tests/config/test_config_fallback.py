@@ -61,7 +61,7 @@ def test_defaults_are_for_upstreams_and_not_for_hosts_that_none_names(tmp_path: 
     [
         ("[bb]", "2:38: upstreams.a.fallback[0]: there is no upstream called 'bb' (did you mean b?)"),
         ("[b, {to: cc}]", "2:46: upstreams.a.fallback[1].to: there is no upstream called 'cc' (did you mean c?)"),
-        ("[somewhere]", "2:38: upstreams.a.fallback[0]: somewhere has no url: a call sent on there would"),
+        ("[somewhere]", "2:38: upstreams.a.fallback[0]: somewhere has no url: a call that falls back to it would"),
         ("[a]", "2:38: upstreams.a.fallback[0]: a circle, a -> a: remove one of the entries"),
         ("b", "2:37: upstreams.a.fallback: must be a list, not 'b' (did you mean [b]?)"),
         ("off", "2:37: upstreams.a.fallback: must be a list, not 'off' (did you mean []?)"),

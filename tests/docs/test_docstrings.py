@@ -21,7 +21,7 @@ BEFORE_THE_NOUN = re.compile(
 )
 #: A pattern, and what to write instead.
 TURNS = {
-    r"\bnobody\b": "no call, no process",
+    r"\b[Nn]obody\b": "no call, no process",
     r"\b(has|have) (its|their) say\b": "is asked, is due",
     r"\bas good as\b": "the exact state",
     r"\b[Ii]t is there\b": "exists, is open",

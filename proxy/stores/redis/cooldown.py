@@ -204,7 +204,7 @@ class RedisPlaces(RedisBucket):
         elif self._leaving:
             return
         elif self._wanted or wanted(self._lane):
-            # Nobody has a place before the delay is over, and Redis knows of this process already if it wanted places.
+            # No process has a place before the delay is over; and Redis knows already if this one wanted places.
             rest = min(self._lane.until - now, SELDOM) if self._wanted else 0.0
             self._soon(now + self._pause * max(1, math.ceil(rest / self._pause)))
         elif self._lane.fleet.elsewhere:  # a new caller is held as long as any other caller is
