@@ -110,7 +110,7 @@ def states(count: int, rng: random.Random) -> dict[str, State]:
         process.spent += used
         demand = RATE_EACH * rng.choice([0.5, 1.0, 2.0])
         sums = [process.spent, 0.0, before, 0.0, 0.0, 0, 0, 0.0]
-        return [*sums, demand, process.part, count, "", rate, rate, rate, 0, ""]
+        return [*sums, demand, process.part, count, "", rate, rate, rate, 0, 0, 0, ""]
 
     def learns_part(process: Process, numbers: list[float]) -> None:
         process.part = numbers[7]

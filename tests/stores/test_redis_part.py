@@ -110,3 +110,46 @@ def test_as_many_tokens_come_as_were_reserved(steps: list[tuple[float, int, int]
             assert reserved.at(1) > now
     came += reserved.come(last + 1)
     assert came + dropped == added
+
+
+def test_tokens_put_back_while_reserved_ones_come_are_for_the_call_that_waits() -> None:
+    lease = leased(4)
+    lease.spend(4)
+    lease.send(0.0, 1.0)
+    lease.granted(Grant(10, first=2.0, pause=1.0, reserved=10), 1.0)
+    assert lease.put_back(6) == 0
+    assert (lease.wait(6, 1.0), lease.wait(10, 1.0)) == (0.0, 4.0)
+    assert lease.send(16.0, 1.0) == (-2.0, 0.0, 16.0)
+    lease.granted(Grant(16), 1.0)
+    assert (lease.held, lease.unsent) == (16.0, 0.0)
+
+
+def test_tokens_put_back_beside_reserved_ones_while_a_report_is_under_way_are_not_earned() -> None:
+    lease = leased(4)
+    lease.spend(4)
+    lease.send(0.0, 1.0)
+    lease.granted(Grant(10, first=2.0, pause=1.0, reserved=10), 1.0)
+    spent, changed, kept = lease.send(10.0, 1.0)
+    assert (spent, changed, kept) == (4.0, 0.0, 10.0)
+    lease.put_back(3)
+    lease.granted(Grant(10), 1.0)
+    assert (lease.left, lease.held) == (3.0, 13.0)
+    assert lease.send(13.0, 1.0) == (1.0, 0.0, 13.0)
+
+
+def test_a_process_that_stood_still_has_no_more_reserved_tokens_than_the_bucket_holds() -> None:
+    lease = PartLease(8.0, capacity=2.0)
+    lease.send(0.0, 0.0)
+    lease.granted(Grant(10, first=0.1, pause=0.1, reserved=10), 0.0)
+    assert not lease.has(3, 1.2)
+    assert lease.has(2, 1.2)
+    assert lease.send(5.0, 1.2) == (0.0, 0.0, 2.0)
+
+
+def test_reserved_tokens_are_given_up_a_second_after_they_came() -> None:
+    """Redis has counted them as spent since then."""
+    lease = leased(0)
+    lease.send(0.0, 0.0)
+    lease.granted(Grant(3, first=0.1, pause=0.1, reserved=3), 0.0)
+    assert lease.has(3, 1.2)
+    assert not lease.has(3, 1.4)

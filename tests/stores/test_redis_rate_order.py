@@ -1,4 +1,4 @@
-"""The order in which a rate's tokens go to the processes that wait for them: that in which they asked."""
+"""When a rate's tokens come to the processes that wait for them: in the order in which they asked, and all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Line:
         """A report: so many tokens are waited for, of which the first call needs `needs`."""
         self._numbers[who] = number = self._numbers.get(who, 0) + 1
         report = [spent, 0, 0, 0, keep, waiting, needs, more, demand, 0, len(self._numbers)]
-        words = [who, number, "", *report, "", 0, self._capacity, RATE, 0, "", "making", 10, 60_000]
+        words = [who, number, "", *report, "", 0, self._capacity, RATE, 0, 0, needs, "", "making", 10, 60_000]
         micros = round(at * 1e6)
         reply = self._redis.eval(self._script, 1, self._key, *words, BEGIN + micros // 1_000_000, micros % 1_000_000)  # type: ignore[arg-type]
         assert isinstance(reply, list)
@@ -67,3 +67,10 @@ def test_those_who_wait_go_before_tokens_to_keep_ready(redis: Redis) -> None:
     granted = float(line.ask("one", 0.5, 3.0, more=20.0)[0])
     assert granted == 3.0 + 1.0  # and half of the other two are kept ready
     assert float(line.ask("two", 0.5, 2.0)[0]) == 1.0
+
+
+def test_what_is_refilled_before_a_reserved_token_is_reported_as_spent_is_not_lost(redis: Redis) -> None:
+    """The burst is one token, and the one that came is not taken for a full bucket."""
+    line = Line(redis, "small burst", 1.0)
+    assert line.token_at("one", 0.0) == 0.1
+    assert line.token_at("one", 0.25, spent=1.0) == 0.25

@@ -1,7 +1,8 @@
 -- One rate of a fleet: a token bucket whose refill is given to its holders in parts, and whose tokens are leased.
 --
 -- Law: over any time t the holders get at most rate * t + capacity tokens. The parts together are at most the rate; what
--- is in the pool, what the holders have, and the room that their parts may fill are together at most the capacity.
+-- is in the pool, what the holders have, and the room that their parts may fill are together at most the capacity, but
+-- for tokens that are on their way to waiting calls.
 --
 -- Theory. A holder's part is a number of tokens a second. The holder adds them to its tokens by itself, up to `most`,
 -- until it reports again; while its report is under way it adds none, so that the reply may say any part. Each holder
@@ -12,6 +13,8 @@
 --
 -- Where there is less than a token of the capacity for each holder, there are no parts: tokens that calls wait for are
 -- given as they come, or reserved of what will be refilled next ("owed"), and the sender is told when each is there.
+-- They fill no room: a call takes them as they come. Had they room until that is reported, the refill of that time would
+-- be lost whenever the capacity is that of a few calls.
 --
 -- A message may come twice or late, or its reply may be lost: a holder's report is cumulative ("spent", "changed") or
 -- absolute ("keep"), and an overtaken one is ignored.
@@ -21,7 +24,8 @@
 -- (when the pool was refilled last), by (the same; another value says that an earlier release was here since), mixed
 -- (when that was noticed last), lost (until when holders of an earlier making may report), large (until when no part is
 -- given, for a price that is more than half the capacity), fair, scanned (when all records were read), holders (their
--- number), and a field for each holder: lease, sequence, spent, changed, seen, part, demand, most.
+-- number), and a field for each holder: lease, sequence, spent, changed, seen, part, demand, most (the tokens that it may
+-- come to have, less those on their way to waiting calls: the room that it fills).
 local key, holder = KEYS[1], 'h:' .. ARGV[1]
 local sequence = tonumber(ARGV[2])
 local known_made = ARGV[3]                  -- the making that the sender knows, '' for none
@@ -29,7 +33,7 @@ local spent, changed = tonumber(ARGV[4]), tonumber(ARGV[5])
 local spent_before, changed_before = tonumber(ARGV[6]), tonumber(ARGV[7])  -- as of the last reply to the sender
 local keep = tonumber(ARGV[8])              -- tokens that the sender keeps; the rest is returned
 local waiting = tonumber(ARGV[9])           -- tokens that calls wait for, beyond those that the sender has
-local next_needs = tonumber(ARGV[10])       -- those of them that the first call needs
+local first_call = tonumber(ARGV[10])       -- what the first of these calls needs in all
 local more = tonumber(ARGV[11])             -- tokens that the sender would like to keep ready
 local demand = tonumber(ARGV[12])           -- tokens a second that the sender could use
 local has = tonumber(ARGV[13])              -- the part that it has
@@ -37,12 +41,13 @@ local crowd = tonumber(ARGV[14])            -- the processes of the fleet, as fa
 local known_level = tonumber(ARGV[15])      -- the level that the sender knows, or nil
 local start, capacity, rate = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
 local looks = tonumber(ARGV[19]) > 0        -- the sender only reads the level
-local channel = ARGV[20]                    -- what the names of the holders' channels begin with
-local making = ARGV[21]                     -- the name of a new making
-local dead = tonumber(ARGV[22])             -- seconds of silence after which a holder is forgotten
-local forget = tonumber(ARGV[23])           -- milliseconds that an unused key is kept
+local coming = tonumber(ARGV[20])           -- those of `keep` that are still to be refilled
+local next_calls = tonumber(ARGV[21])       -- those of `waiting` that may be reserved: whole calls' tokens
+local channel = ARGV[22]                    -- what the names of the holders' channels begin with
+local making = ARGV[23]                     -- the name of a new making
+local dead = tonumber(ARGV[24])             -- seconds of silence after which a holder is forgotten
+local forget = tonumber(ARGV[25])           -- milliseconds that an unused key is kept
 local scan_every, young = 0.5, 10
-local ahead = 0.1                           -- seconds of refill that are reserved at one time, for all holders
 local least = 0.5                           -- the smallest part, so that it brings a token between two reports
 local unparted, unparted_in_debt = 0.05, 0.15
 local all_of_it = 1e300                     -- the level `fair` while demands are less than the rate
@@ -54,14 +59,21 @@ local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local state = redis.call('HMGET', key, 'made', 'born', 'pool', 'owed', 'leased', 'at', 'scanned', 'holders', holder,
   'by', 'rooms', 'parts', 'promised', 'mixed', 'lost', 'large', 'fair')
 local made, born, leased = state[1], tonumber(state[2]), tonumber(state[5])
-local net = (tonumber(state[3]) or 0) - (tonumber(state[4]) or 0)  -- tokens in the pool and owed ones exclude each other
+local pool, owed = tonumber(state[3]) or 0, tonumber(state[4]) or 0
 local at, scanned, holders, record = tonumber(state[6]), tonumber(state[7]), tonumber(state[8]), state[9]
 local by, rooms, parts = tonumber(state[10]), tonumber(state[11]) or 0, tonumber(state[12]) or 0
 local promised, mixed = tonumber(state[13]) or 0, tonumber(state[14]) or -1
 local lost, large, fair = tonumber(state[15]) or 0, tonumber(state[16]) or 0, tonumber(state[17]) or all_of_it
 local gone, calls = {}, {}
 local function text(number) return string.format('%.17g', number) end
-local function subtract(tokens) if net > 0 then net = math.max(0, net - tokens) end end
+local function subtract(tokens) pool = math.max(0, pool - tokens) end
+local function charge(tokens)  -- what the pool lacks is owed
+  owed, pool = owed + math.max(0, tokens - pool), math.max(0, pool - tokens)
+end
+local function gain(tokens)  -- what is owed comes first
+  owed, pool = math.max(0, owed - tokens), pool + math.max(0, tokens - owed)
+end
+local function fit(filled) pool = math.max(0, math.min(pool, capacity - filled)) end  -- the room filled by holders
 local function read(packed)
   local each = {}
   if #packed >= 64 then
@@ -76,17 +88,18 @@ end
 
 if not made then
   made, born, at, by, scanned, holders, leased = making, now, now, now, now, 0, 0
-  net, rooms, parts, record = math.min(capacity, known_level or start), 0, 0, false
+  pool, owed, rooms, parts, record = math.min(capacity, known_level or start), 0, 0, 0, false
   if known_made ~= '' then lost = now + dead / 2 end
 elseif at ~= by then
   -- A release that knows no parts has refilled the pool by the whole rate. While it is here, there are none.
-  if by and at > by then net = net - (at - by) * parts end
+  if by and at > by then charge((at - by) * parts) end
   mixed = now
 end
 
 -- refill the pool by time; a clock that was set back adds nothing once, and refills from then on
 local free = math.max(0, rate - parts)
-if now > at then net = math.min(capacity - leased - rooms, net + (now - at) * free) end
+if now > at then gain((now - at) * free) end
+fit(leased + rooms)
 
 -- what the sender may have now: its tokens, and its part since it reported, less what it has spent. (Of a rate, more may
 -- be spent than is there, a price above the capacity: later refills pay for it.)
@@ -103,21 +116,21 @@ else
     -- but for its part. While the key is young, the holder that made it may have known less: the lowest level that any
     -- holder knows is taken, and no part becomes larger before all have said what they have.
     if now - born < young then
-      subtract(math.max(0, net + leased - known_level))
-      net = net - math.max(0, math.min(spent - spent_before, has * (now - born)))
+      subtract(math.max(0, pool - owed + leased - known_level))
+      charge(math.max(0, math.min(spent - spent_before, has * (now - born))))
       if known_made ~= '' then lost = math.max(lost, born + dead / 2) end
     end
     spent_before, changed_before = spent, changed
   end
 end
 local own = its.lease + its.part * math.max(0, now - its.seen) - (spent - spent_before)
-if own < 0 then net, own = net + own, 0 end
+if own < 0 then charge(-own) own = 0 end
 
 -- read all records now and then, and when the sender gets less than it could use; the sums are computed again, so that
 -- no rounding errors add up. What a silent holder had is not given to others: it may have spent it, and time refills it.
 local pause = math.min(math.max(scan_every, holders / 5000), dead / 2)
 if demand > 1.1 * math.max(its.part, its.demand) then pause = math.min(pause, math.max(0.1, holders / 2500)) end
-local shared = rate * (1 - (net < 0 and unparted_in_debt or holders > 1 and unparted or 0))
+local shared = rate * (1 - (owed > 0 and unparted_in_debt or holders > 1 and unparted or 0))
 if now - scanned >= pause or now < scanned then
   local all = redis.call('HGETALL', key)
   local others, total = {}, demand
@@ -159,16 +172,18 @@ if now - scanned >= pause or now < scanned then
     end
   end
 end
-net = math.min(net, capacity - leased - rooms)
+fit(leased + rooms)
 
--- return what is not kept to the pool
+-- return what is not kept to the pool; what it keeps and has come fills room
 local lease = math.min(keep, own)
-net = math.min(capacity - leased - rooms - lease, net + own - lease)
+local most = math.max(0, lease - coming)
+gain(own - lease)
+fit(leased + rooms + most)
 
 -- apply what was earned, or was spent while Redis was out; after an outage the sender's part has just come into the pool
 local change = changed - changed_before
 if change > 0 then
-  net = net + math.min(change, math.max(0, capacity - net - leased - rooms - lease))
+  pool = pool + math.min(change, math.max(0, capacity - pool - leased - rooms - most))
 else
   subtract(-change)
 end
@@ -176,12 +191,12 @@ end
 -- the sender's part
 holders = math.max(1, holders)
 local room_each = capacity / (2 * math.max(holders, crowd))
-if waiting > 0 and next_needs > capacity / 2 then large = now + dead end
-local parted = room_each >= 1 and now - mixed >= dead and now >= large and next_needs <= room_each
+if waiting > 0 and first_call > capacity / 2 then large = now + dead end
+local parted = room_each >= 1 and now - mixed >= dead and now >= large and first_call <= room_each
 local target, part = math.min(demand, fair), 0
 if parted and demand > 0 then
   part = math.min(target, shared - parts)
-  if net < 0 then part = math.min(part, math.max(its.part, rate - promised - parts)) end
+  if owed > 0 then part = math.min(part, math.max(its.part, rate - promised - parts)) end
   if now < lost then part = math.min(part, math.max(its.part, has)) end
   if part < least then part = 0 end
   if target < least then target = 0 end
@@ -190,37 +205,38 @@ free = math.max(0, rate - parts - part)
 
 -- grant the tokens that calls wait for: those that are there, then, without a part, those that come next, for the first
 -- call at least: two processes that each have a portion of what their first call needs would wait for each other
-local reserved, first, kept = 0, 0, lease
+local reserved, first = 0, 0
 if waiting > 0 then
-  local grant = math.min(waiting, math.floor(math.max(0, net) + 1e-9))
-  net, lease = net - grant, lease + grant
+  local grant = math.min(waiting, math.floor(pool + 1e-9))
+  pool, lease = math.max(0, pool - grant), lease + grant
+  most = most + math.max(0, grant - next_calls)
   if part <= 0 and free > 0 and capacity >= 1 and now - mixed >= dead then
-    reserved = math.ceil(math.min(waiting - grant, math.max(next_needs - grant, math.floor(ahead * free / holders) - kept)))
-    if reserved < 1 then reserved = 0 end
-    first = reserved > 0 and (1 - net) / free or 0
-    if reserved > 0 then promised = free end
-    net, lease = net - reserved, lease + reserved
+    reserved = math.max(0, math.ceil(next_calls - grant))
+    if reserved > 0 then
+      first, promised = (1 - pool + owed) / free, free
+      charge(reserved)
+      lease = lease + reserved
+    end
   end
 end
 
 -- and of `more` no more than a fair share of the rest, in whole tokens
-local spare = math.floor(math.min(more, math.max(0, net) / (2 * holders)) + 1e-9)
-if spare > 0 then net, lease = net - spare, lease + spare end
+local spare = math.floor(math.min(more, pool / (2 * holders)) + 1e-9)
+if spare > 0 then pool, lease, most = pool - spare, lease + spare, most + spare end
 
 -- the room for what the part brings
-local most = lease
 if part > 0 then
-  most = lease + math.max(0, math.min(room_each - lease, capacity - math.max(0, net) - leased - rooms - lease))
-  if most < 1 then part, most = 0, lease end
+  local room = math.max(most, math.min(room_each, capacity - pool - leased - rooms))
+  if room < 1 then part = 0 else most = room end
 end
 leased, rooms, parts = leased + lease, rooms + most - lease, parts + part
 
 local short = '0'
 if parted and target > 1.05 * part then short = '2' elseif demand > 1.05 * target then short = '1' end
-local reply = {made, text(lease), text(net), text(leased), tostring(holders), tostring(reserved), text(first), text(free),
+local reply = {made, text(lease), text(pool - owed), text(leased), tostring(holders), tostring(reserved), text(first), text(free),
   text(part), text(most), short}
 if looks then return reply end
-redis.call('HSET', key, 'made', made, 'born', text(born), 'pool', text(math.max(0, net)), 'owed', text(math.max(0, -net)),
+redis.call('HSET', key, 'made', made, 'born', text(born), 'pool', text(pool), 'owed', text(owed),
   'promised', text(promised), 'leased', text(leased), 'rooms', text(rooms), 'parts', text(parts), 'at', text(now),
   'by', text(now), 'mixed', text(mixed), 'lost', text(lost), 'large', text(large), 'fair', text(fair),
   'scanned', text(scanned), 'holders', holders,

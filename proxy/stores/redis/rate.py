@@ -6,9 +6,9 @@ seconds, however many calls pay. It reports sooner if it could use more tokens a
 needs some of its part and Redis asks for a report.
 
 Waiting calls do not poll. A process asks once for all its waiters, and knows when each token comes: by its part or, if
-the burst has less than one token for each process, by the tokens that Redis reserves for it, at most those of the next
-tenth of a second's refill. The process gives the tokens to its waiters in its own order. So the number of messages
-grows with tokens and processes, and never with the time that calls wait.
+the burst is too small for parts, by the tokens that Redis reserves for it: those of its first call, and of calls that
+the next tenth of a second's refill pays for. The process gives the tokens to its waiters in its own order. So the
+number of messages grows with tokens and processes, and never with the time that calls wait.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ SOONEST, LATEST, EACH = 2.0, 5.0, 0.005
 MEASURED, SPARE = 2.0, 1.25
 #: The tokens that a part must bring between two reports to be worth asking for.
 _WORTH = 2.0
+#: The part of the burst that may be refilled before a process asks for it, if calls wait there.
+UNUSED = 0.25
+#: Seconds of refill that are reserved at one time, for the waiting calls of all processes together.
+RESERVED = 0.1
 #: Every process that had a part has noticed that Redis is out after the seconds between its reports, and these.
 _NOTICED = 0.3
 
@@ -57,13 +61,14 @@ class RedisRate(LeasedBucket, RateBucket):
         self._used = Burn(MEASURED)
         self._channel = channel
         self._free = self.rate  # the refill that is no process's part, as last heard
+        self._holders = math.inf  # the processes that use this rate, as last heard
         self._beside: WeakSet[RedisRate] = WeakSet()  # rates that attempts pay together with this one
         self._asks_for = 0.0  # tokens for which the message under way asks, because calls wait for them
         self._short = 0  # 1: this process could use more than its fair part; 2: it has less than that so far
         self._own: TokenBucket | Turns = TokenBucket(0.0, 0.0, 0.0, now)  # this process's share while Redis is out
 
     def _lease_of(self, lasts: float) -> PartLease:
-        return PartLease(lasts)
+        return PartLease(lasts, self.capacity)
 
     @property
     def _pause(self) -> float:
@@ -183,6 +188,8 @@ class RedisRate(LeasedBucket, RateBucket):
         pause = min(EARNED, REPEAT_EACH * self.store.crowd) if self.gate.rejects else REPORT_PAUSE
         if lease.part and now <= lease.until:
             if not (self.gate.rejects or self._may_have_more(now)):
+                if tokens > lease.most:  # the part never brings as many
+                    self._soon(max(now, self.heard_at + self._step))
                 return
             if now - self.heard_at <= max(pause, self._step):
                 if not self.gate.rejects:
@@ -299,20 +306,36 @@ class RedisRate(LeasedBucket, RateBucket):
         waiting = max(0.0, math.ceil(awaited - keep - 1e-9))
         self._asks_for = waiting
         first = next((queue[each] for each in self.gate.turns()), 0.0)  # as a whole, even if less is enough to begin
-        next_needs = max(0.0, math.ceil(first - keep - 1e-9))
+        next_calls = min(waiting, max(0.0, math.ceil(self._next_calls() - keep - 1e-9)))
         more = 0.0 if waits else max(0.0, min(self._need(now), self._part) - max(keep - awaited, 0.0))
         return (
-            *(spent, changed, *reported, keep, waiting, next_needs, more, self._demand(now), has, self.store.crowd),
+            *(spent, changed, *reported, keep, waiting, first, more, self._demand(now), has, self.store.crowd),
             *(known, self._start, self.capacity, self._per_second, self.store.observes),
+            *(lease.future.count, next_calls),
         )
 
+    def _next_calls(self) -> float:
+        """The tokens of the waiting calls for which tokens may be reserved: the first, and those after it whose tokens
+        come within RESERVED seconds if each process gets an equal part of the refill. These are whole calls, since
+        tokens that are reserved for a part of a call would lie unused. No call of a rate that rejects calls is one.
+        """
+        most, total = RESERVED * self._free / self._holders, 0.0
+        if self.gate.rejects:
+            return total
+        for waiter in self.gate.turns():
+            price = self.gate.queue[waiter]
+            if total and total + price > most:
+                break
+            total += price
+        return total
+
     def _learn(self, values: list[float], now: float) -> None:
-        lease, self._pool_heard, leased, holders, reserved, first, self._free, part, most, short = values
+        lease, self._pool_heard, leased, self._holders, reserved, first, self._free, part, most, short = values
         self._short, self._asks_for = int(short), 0.0
         pause = 1 / self._free if self._free else 0.0
         self.lease.granted(Grant(lease, now + first, pause, int(reserved), part, most), now)
         self._level_heard = self._pool_heard + leased
-        self._fair = self._level_heard / (2 * max(1.0, holders, self.store.crowd))
+        self._fair = self._level_heard / (2 * max(1.0, self._holders, self.store.crowd))
         self._wake(now)
 
     def _wake(self, now: float) -> None:
@@ -354,8 +377,10 @@ class RedisRate(LeasedBucket, RateBucket):
         if lease.changed != lease.changed_reported:
             self._soon(now + self._earned_pause)
         at = self.heard_at + self._pause
-        if self._may_have_more(now) and self._awaited():
-            at = min(at, self.heard_at + self._step)
+        if self._awaited():
+            # Before what is no process's part fills the bucket: what is refilled after that would be lost.
+            fills = UNUSED * self.capacity / self._free if self._free > 0 else math.inf
+            at = min(at, self.heard_at + (self._step if self._may_have_more(now) else max(self._step, fills)))
         self._checks_at = max(now + REPORT_PAUSE, self._used_at + IDLE)
         self._soon(max(now + REPORT_PAUSE, min(at, self._checks_at)))
 
