@@ -31,7 +31,7 @@ STILL: frozenset[str] = frozenset()
 METHODS, ATTRIBUTES, OF_A_RECORD = 40, 20, 6
 #: Classes that are larger, with their methods and attributes, which may become fewer. Nothing may be added here.
 LARGE: dict[str, tuple[int, int]] = {
-    "AppConnection": (50, 37),
+    "AppConnection": (50, 36),
     "Attempt": (22, 22),
     "Connection": (31, 28),
     "Limit": (30, 29),

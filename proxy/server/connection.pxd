@@ -17,8 +17,7 @@ cdef class AppConnection(ConnectionStream):
     cdef Context _context
     cdef public RequestParser _parser
     cdef public bint _running
-    cdef public bytes _undecided
-    cdef public object _secure
+    cdef public object _first
     cdef public long long _generation
     cdef public Exchange _kept
     cdef public object inside

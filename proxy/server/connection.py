@@ -46,7 +46,7 @@ from proxy.transport.streams import UpstreamStream
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.field_names import ANSWER_KEYS, FRAMING
-from proxy.wire.first_bytes import HTTP1, HTTP2, speaks_http, spoken
+from proxy.wire.first_bytes import HTTP1, HTTP2, TLS, FirstBytes
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, ChunkedBody, LengthBody
 from proxy.wire.http1.parser import RequestParser
@@ -75,9 +75,9 @@ class AppConnection(ConnectionStream):
     speaks = HTTP1
 
     __slots__ = (
-        "_body", "_broken", "_buffer", "_close", "_context", "_ending", "_fd", "_generation",
-        "_half_closed", "_held", "_informed", "_kept", "_parser", "_plans", "_rest", "_running", "_secure",
-        "_socket", "_tunnel", "_undecided", "acceptor", "client", "exchange", "exposure", "head",
+        "_body", "_broken", "_buffer", "_close", "_context", "_ending", "_fd", "_first", "_generation",
+        "_half_closed", "_held", "_informed", "_kept", "_parser", "_plans", "_rest", "_running",
+        "_socket", "_tunnel", "acceptor", "client", "exchange", "exposure", "head",
         "inside", "own", "plan", "since", "surplus", "transport", "wire",
     )  # fmt: skip
 
@@ -90,8 +90,7 @@ class AppConnection(ConnectionStream):
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
-        self._undecided: bytes | None = b""  # the first bytes, while they do not show which protocol is spoken
-        self._secure: Callable[[bytes], None] | None = None  # begins TLS, if the first bytes may be TLS
+        self._first: FirstBytes | None = FirstBytes()  # None once they have shown which protocol is spoken
         self._generation = acceptor.context.generation
         self._kept: Exchange | None = None  # the exchange of a call that needed no decision, for the next call
         self.inside: Inside | None = None
@@ -190,7 +189,7 @@ class AppConnection(ConnectionStream):
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.retire()
-        self._secure = self.chunks = None  # breaks reference cycles
+        self._first = self.chunks = None  # breaks reference cycles
         if self.own is not None:
             for pins in self.own.values():
                 for connection in list(pins):
@@ -224,8 +223,7 @@ class AppConnection(ConnectionStream):
         """
         self.inside = inside
         self.plan = self._plans = None
-        self._undecided = b""
-        self._secure = secure
+        self._first = FirstBytes(secure)
         self.since = monotonic()
         if self.transport is not None:
             self.transport.resume_reading()
@@ -238,36 +236,26 @@ class AppConnection(ConnectionStream):
         self.transport = tls
         self.inside = inside
         self.plan = self._plans = None
-        self._undecided = b""
+        self._first = FirstBytes()
         self.since = monotonic()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _begin(self, data: bytes) -> None:
         """Read a request's head, and as much of its body as has come; make it a call."""
-        if self._undecided is not None:
-            data = self._undecided + data
-            secure = self._secure
-            is_http = True if secure is None else speaks_http(data)
-            speaks = spoken(data) if is_http else None
-            if is_http is not False and speaks is None:
-                self._undecided = data
+        first = self._first
+        if first is not None:
+            speaks = first.take(data)
+            if speaks is None:
                 self._await_head()
                 return
-            self._undecided = self._secure = None
-            if speaks is HTTP2:  # an Http2Connection replaces this protocol from now on
-                transport, self.transport = self.transport, None
-                assert transport is not None
-                connection = Http2Connection(
-                    self.acceptor, transport, client=self.client, exposure=self.exposure, inside=self.inside
-                )
-                self.acceptor.handed_over(self, connection)
-                transport.set_protocol(cast(asyncio.Protocol, connection))
-                connection.data_received(data)
+            data, self._first = first.came, None
+            if speaks is HTTP2:
+                _speak_http2(self, data)
                 return
-            if secure is not None and speaks is None:
+            if speaks is TLS and first.secure is not None:
                 self.since = 0.0
-                secure(data)
+                first.secure(data)
                 return
         parser = self._parser
         try:
@@ -349,12 +337,12 @@ class AppConnection(ConnectionStream):
     def _await_head(self) -> None:
         if self.since == 0.0:
             self.since = monotonic()
-        if self._parser.pending or self._undecided:
+        if self.dripping:
             self.acceptor.drips(self)
 
     @property
     def dripping(self) -> bool:
-        return self.exchange is None and self._ending is None and (self._parser.pending or bool(self._undecided))
+        return self.exchange is None and self._ending is None and _has_begun(self)
 
     def _read_body(self, data: bytes, exchange: Exchange) -> None:
         body = self._body
@@ -402,7 +390,7 @@ class AppConnection(ConnectionStream):
         self._tunnel = self._close = False
         self.inside = Inside(authority, "http")
         self.plan = self._plans = None
-        self._undecided = b""
+        self._first = FirstBytes()
         self._release(_BODY)
 
     def reject(self, status: int, add: bytes, body: bytes, *, close: bool, headless: bool) -> None:
@@ -686,16 +674,17 @@ class AppConnection(ConnectionStream):
         if transport is None or self._ending is not None:
             return
         if giver is not None and _is_bare(self, transport):
-            if giver.is_full or (giver.keeps_begun and (self._undecided or self._parser.pending)):
+            if giver.is_full or (giver.keeps_begun and _has_begun(self)):
                 return
             limit = self.acceptor.connection_limit
             limit.leave(self)  # before the taker counts it, which would find no room at the limit else
             transport.pause_reading()
-            early = self._undecided or self._parser.leftover()
+            came = b"" if self._first is None else self._first.came
+            early = came or self._parser.leftover()
             if giver.give(self._fd, early):
                 transport.abort()
                 return
-            if not self._undecided and early:
+            if not came and early:
                 self._parser.feed(early)
             limit.come_back(self)
             transport.resume_reading()
@@ -765,6 +754,24 @@ class AppConnection(ConnectionStream):
         self._held &= ~why
         if not self._held and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+
+def _speak_http2(connection: AppConnection, data: bytes) -> None:
+    """Let an Http2Connection take the place of this connection, on which `data`, the first bytes, are HTTP/2."""
+    transport, connection.transport = connection.transport, None
+    assert transport is not None
+    other = Http2Connection(
+        connection.acceptor, transport, client=connection.client, exposure=connection.exposure, inside=connection.inside
+    )
+    connection.acceptor.handed_over(connection, other)
+    transport.set_protocol(cast(asyncio.Protocol, other))
+    other.data_received(data)
+
+
+def _has_begun(connection: AppConnection) -> bool:
+    """Whether a head, or the first bytes of the connection, have begun to come and are not whole."""
+    first = connection._first
+    return bool(connection._parser.pending or (first is not None and first.came))
 
 
 def _is_bare(connection: AppConnection, transport: asyncio.Transport) -> bool:

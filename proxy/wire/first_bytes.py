@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from proxy.wire.http1.syntax import TCHAR
@@ -10,12 +11,34 @@ from proxy.wire.http2.frames import PREFACE
 
 HTTP1: Final = "http/1.1"
 HTTP2: Final = "http/2"
+TLS: Final = "tls"
 #: The beginning after which any other continuation is a broken preface; `PRI` with another version is an HTTP/1 method.
 _BEGINNING: Final = PREFACE[: len(b"PRI * HTTP/2")]
 _REQUEST_LINE = re.compile(TCHAR + rb"{1,64}+ [!-~\x80-\xff]++ HTTP/1\.[01]\r\n").match
 _BEGUN = re.compile(TCHAR + rb"{1,64}+(?: (?:[!-~\x80-\xff]++(?: H?T?T?P?/?1?\.?[01]?\r?)?)?)?").fullmatch
 #: Type, flags and stream in a frame's header: SETTINGS, none, the connection. The length must be a multiple of 6.
 _SETTINGS: Final = b"\x04\x00\x00\x00\x00\x00"
+
+
+class FirstBytes:
+    """The first bytes from an app, as long as they do not show which protocol it speaks. `came`: those that have come.
+    `secure`: called with the bytes if they are neither HTTP nor may become so, to begin TLS; None where TLS is not
+    possible.
+    """
+
+    __slots__ = ("came", "secure")
+
+    def __init__(self, secure: Callable[[bytes], None] | None = None) -> None:
+        self.came = b""
+        self.secure = secure
+
+    def take(self, data: bytes) -> str | None:
+        """Add bytes, and return the protocol that all of them show: HTTP1, HTTP2 or TLS; None if more are needed."""
+        data = self.came = self.came + data
+        is_http = True if self.secure is None else speaks_http(data)
+        if is_http:
+            return spoken(data)
+        return None if is_http is None else TLS
 
 
 def spoken(data: bytes) -> str | None:
