@@ -24,6 +24,7 @@ from readme import long_description
 
 #: Modules that are compiled, one a line. Of most the source is the Python that also runs without a compiler, with types
 #: in the `.pxd` beside it; of a `.pyx` there is nothing else.
+#: `proxy.retry.definitions` is not here: it takes 0.4 us of a policy's first call, and others do not ask it.
 MODULES = [
     "proxy.forward.app_repeats",
     "proxy.forward.attempt",

@@ -69,6 +69,26 @@ def test_what_ran_of_the_library_is_listed_once(tmp_path: Path, monkeypatch: pyt
     assert "PyDict_New" not in text and "PyList_New" not in text and "0x" not in text
 
 
+def test_what_an_earlier_order_lists_and_no_profile_ran_stands_beside_the_weather(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, calls, before, written = (tmp_path / each for each in ("start", "calls", "before.ld", "order.ld"))
+    start.write_text(START)
+    calls.write_text(CALLS)
+    monkeypatch.setattr(order, "ORDER", before)
+    monkeypatch.setattr(sys, "argv", ["order.py", str(start), str(calls), str(calls)])
+    order.main()
+    before.write_text(before.read_text().replace("Pool_lease", "Pool_lend").replace("exec_pool", "exec_gone"))
+    monkeypatch.setattr(order, "ORDER", written)
+    monkeypatch.setattr(sys, "argv", ["order.py", str(start), str(calls), str(start), str(before)])
+    order.main()
+    text = written.read_text()
+    assert "Pool_lend" in text[text.index(".text.weather :") : text.index(".text.start :")]
+    assert text.count("Pool_lend") == text.count("Pool_lease") == 1
+    assert "exec_gone" not in text  # what only the start ran
+    assert text.count("__pyx_tp_traverse_*") == 1
+
+
 def test_the_order_in_force_was_written_by_the_tool() -> None:
     text = order.ORDER.read_text()
     before, after = order._TEXT.split("@calls@")
