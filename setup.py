@@ -103,6 +103,7 @@ MODULES = [
     "proxy.retry.stream_ends",
     "proxy.retry.stream_errors",
     "proxy.retry.traffic",
+    "proxy.retry.traffic_words",
     "proxy.retry.transparent_retry",
     "proxy.retry.trial",
     "proxy.retry.usual_times",

@@ -17,7 +17,9 @@ cdef class Evidence:
     cdef public Traffic traffic
     cdef public tuple found
     cdef public list failures
-    cdef public list _latest
+    cdef public list _numbers
+    cdef public list _times
+    cdef public long long _refusals
     cdef public long long _noted
     cdef public double _all
     cdef public double _refused
@@ -26,7 +28,7 @@ cdef class Evidence:
 
     @cython.locals(failures=list)
     cpdef note(self, long long number, str how)
-    @cython.locals(latest=list, ended=cython.longlong, oldest=cython.longlong, recent=cython.long, number=cython.longlong)
+    @cython.locals(numbers=list, times=list, ended=cython.longlong, oldest=cython.longlong, recent=cython.long, number=cython.longlong)
     cpdef bint refused(self, str how, double now, bint counts=*) except -1
     cpdef bint refused_at_loads(self, double now) except -1
     cpdef double share(self, long refused=*, long ended=*) except -1

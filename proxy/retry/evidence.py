@@ -1,7 +1,8 @@
 """Evidence that an upstream lacks capacity: more attempts are refused than chance explains.
 
 Contract, section 14, "The limit". The refusals among the latest few attempts are compared with the share of refusals in
-the last minute. As long as no attempt is refused, each attempt costs only one addition to a counter.
+the last minute. As long as no attempt is refused, each attempt costs only one addition to a counter. Where processes
+share a lane, the attempts and refusals of all of them count, so that the limit begins after as many as in one process.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _UNLEARNT = 0.05
 _MINUTE = 60.0
 #: The most failures of a lane that are remembered for observers.
 _KEPT = 16
+#: The number of an attempt that is none: far below that of any other.
+_NO_ATTEMPT = -1_000_000_000
+_NEVER = float("inf")
 _exp = math.exp
 
 
@@ -44,8 +48,8 @@ class Evidence:
     """
 
     __slots__ = (
-        "_all", "_at", "_latest", "_noted", "_refused", "_upto", "by_chance", "failures", "found", "least_gap", "loads",
-        "throughput", "traffic",
+        "_all", "_at", "_noted", "_numbers", "_refusals", "_refused", "_times", "_upto", "by_chance", "failures",
+        "found", "least_gap", "loads", "throughput", "traffic",
     )  # fmt: skip
 
     def __init__(self, traffic: Traffic) -> None:
@@ -57,15 +61,17 @@ class Evidence:
         self.found = (0.0, 1.0)
         self.failures: list[tuple[int, str]] = []
         self._noted = -1  # the number of the last of these
-        self._latest: list[tuple[int, float]] = []  # `ended` at each of the latest refusals, and when they were
+        self._numbers = [_NO_ATTEMPT] * LATEST  # `ended` at each of the latest refusals, the last one at the end,
+        self._times = [-_NEVER] * LATEST  # and when they were
+        self._refusals = 0  # how many there were in all
         self._all = self._refused = 0.0  # counts of the last minute, fading
         self._at = 0.0  # when those counts were true,
         self._upto = 0  # and for how many `ended`
 
     @property
     def ended(self) -> int:
-        """The number of attempts that have ended."""
-        return self.traffic.ended
+        """The number of attempts that have ended, in all processes that share the lane."""
+        return self.traffic.all_ended()
 
     def note(self, number: int, how: str) -> None:
         """Note for observers how the attempt with this number failed: a status, or a kind of fault."""
@@ -85,9 +91,10 @@ class Evidence:
         causes the refusals; or so many of the latest attempts were refused that this is hardly chance. `counts`: the
         second reason may be used too, since no limit was given up lately.
         """
-        ended = self.traffic.ended
+        numbers, times = self._numbers, self._times
+        ended = max(self.traffic.all_ended(), numbers[-1] + 1)  # one of two that were refused together ended first
         self.note(ended, how)
-        if self.loads is not None and self.refused_at_loads(now):
+        if self.refused_at_loads(now):
             return True
         if self.is_alone(now):
             self.found = self.pace, self.latest_share
@@ -95,27 +102,34 @@ class Evidence:
         if not counts:
             return False
         self._count(now, 1)
-        latest = self._latest
-        if len(latest) >= LATEST:
-            latest.pop(0)
-        latest.append((ended, now))
+        del numbers[0], times[0]
+        numbers.append(ended)
+        times.append(now)
         oldest = ended - LATEST
-        if len(latest) < FEW or latest[-FEW][0] <= oldest:
+        if numbers[-FEW] <= oldest:
             return False
         recent = 0
-        for number, _ in latest:
+        for number in numbers:
             recent += number > oldest
         if tail(min(ended, LATEST), recent, self.share(recent, LATEST)) >= BEGINS:
             return False
         self.found = self.pace, self.latest_share
         return True
 
+    def limit_given_up(self, now: float) -> None:
+        """Count attempts from now on, to be compared with those of the trial by which the limit has just been given up
+        (`loads`).
+        """
+        if self.loads is not None:
+            self.loads.gave_up(self.traffic.all_ended(), self._refusals, now)
+
     def refused_at_loads(self, now: float) -> bool:
         """Note that the attempt which ended last was refused, if attempts are being counted at several loads. Returns
         whether these counts show by now that the load causes the refusals.
         """
         loads = self.loads
-        if loads is None or not loads.refused(self.traffic.ended, now):
+        self._refusals += 1
+        if loads is None or not loads.refused(self.traffic.all_ended(), self._refusals, now):
             return False
         self.unlearn()
         self.found = loads.latest
@@ -188,16 +202,16 @@ class Evidence:
         while all was well. If only few of the latest attempts were refused, the share is 1, so that nothing is
         concluded from it.
         """
-        oldest = self.traffic.ended - LATEST
-        recent = [number for number, _ in self._latest if number > oldest]
+        oldest = self.traffic.all_ended() - LATEST
+        recent = [number for number in self._numbers if number > oldest]
         return 1.0 if len(recent) < FEW else (len(recent) - 1) / max(1, recent[-1] - recent[0])
 
     def latest_row(self, now: float) -> tuple[int, float]:
         """How many of the latest attempts were refused in a row while there was no limit, and the time at which the
         first of these was refused.
         """
-        row, since, number = 0, now, self.traffic.ended
-        for ended, at in reversed(self._latest):
+        row, since, number = 0, now, self.traffic.all_ended()
+        for ended, at in zip(reversed(self._numbers), reversed(self._times), strict=True):
             if ended != number:
                 break
             row, since, number = row + 1, at, number - 1
@@ -214,10 +228,10 @@ class Evidence:
         """The number of attempts a second that ended between the first and the last of the latest refusals; 0 if there
         was only one.
         """
-        if len(self._latest) < 2:
+        known = LATEST - self._numbers.count(_NO_ATTEMPT)
+        if known < 2:
             return 0.0
-        (first, began), (last, ended) = self._latest[0], self._latest[-1]
-        return (last - first) / max(ended - began, 0.05)
+        return (self._numbers[-1] - self._numbers[-known]) / max(self._times[-1] - self._times[-known], 0.05)
 
     def share(self, refused: int = 0, ended: int = 0) -> float:
         """The usual share of refusals, from 0 to 1. The latest `ended` attempts, `refused` of which were refused, are
@@ -229,7 +243,7 @@ class Evidence:
         """Leave the attempts that have ended and are not counted yet out of the usual share of refusals, because a
         limit was in force.
         """
-        self._upto = self.traffic.ended
+        self._upto = self.traffic.all_ended()
         self._count(now, 0)
 
     def learn(self, share: float, now: float) -> None:
@@ -237,7 +251,7 @@ class Evidence:
         the load, which means that they fail by chance.
         """
         self.skip(now)
-        self._latest.clear()
+        self._numbers, self._times = [_NO_ATTEMPT] * LATEST, [-_NEVER] * LATEST
         self._all = max(self._all, 40.0)
         self._refused = max(self._refused, share * self._all)
 
@@ -249,7 +263,7 @@ class Evidence:
         """Let the counts of the last minute fade, and add the attempts that have ended since the last time. `refused`:
         how many of these were refused.
         """
-        faded, ended = _exp((self._at - now) / _MINUTE) if now > self._at else 1.0, self.traffic.ended
+        faded, ended = _exp((self._at - now) / _MINUTE) if now > self._at else 1.0, self.traffic.all_ended()
         self._all = self._all * faded + (ended - self._upto)
         self._refused = self._refused * faded + refused
         self._at, self._upto = now, ended

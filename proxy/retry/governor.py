@@ -317,8 +317,7 @@ class Governor:
             return False
         if ending.refused:
             base.lasts = True
-            if limit.evidence.refused(ending.how, now, now >= limit.given_up_until):
-                base.begin_limit(base.traffic.flying + 1, now)
+            if base.refused_freely(ending.how, base.traffic.flying + 1, now):
                 lanes.look((base,), now)
                 if limit.most < _NEVER:  # it has begun, and the attempt was under way before it
                     usual = self.usual.of(names.timed)
@@ -403,7 +402,7 @@ class Governor:
         limit, flying, is_quick = lane.limit, lane.traffic.flying + 1, ending.quick
         is_limited = limit.most < _NEVER
         if cooling is not None or is_limited:
-            limit.evidence.note(lane.traffic.ended, ending.how)
+            limit.evidence.note(limit.evidence.ended, ending.how)
             if is_quick:
                 usual = self.usual.of(names.timed)
                 is_quick = not usual or now - sent < usual
@@ -412,7 +411,9 @@ class Governor:
                 cooling.limit.evidence.delay_holds(attempt, now)
                 cooling.asked_to_wait(sent, now, quick=is_quick)
                 return
-            is_counted = cooling.limit.delay_holds_none(attempt, sent, *self.lanes.attempts_of(cooling), now)
+            by_chance = cooling.limit.evidence.by_chance
+            is_counted = by_chance is not None and by_chance.is_known(now)
+            self._delay_holds_none(attempt, cooling, sent, now)
             if cooling.limit.is_draining:
                 cooling.lasts = True
                 self.lanes.look((cooling,), now)
@@ -420,20 +421,26 @@ class Governor:
                 return
         elif limit.evidence.reserves_times(now):
             lane.lasts = True
-            limit.delay_holds_none(attempt, sent, *self.lanes.attempts_of(lane), now)
+            self._delay_holds_none(attempt, lane, sent, now)
             self.lanes.look((lane,), now)
             return
         lane.lasts = True
         if is_limited:
             lane.refused(sent, now, flying, quick=is_quick, silent=not ending.quick)
             self.lanes.look((lane,), now)
-        elif limit.evidence.refused(ending.how, now, now >= limit.given_up_until):
-            lane.begin_limit(flying, now)
+        elif lane.refused_freely(ending.how, flying, now):
             self.lanes.look((lane,), now)
         if not ending.quick:
             for other in self._in.get(attempt, ()):
                 if other is not lane and other.limit.is_on:
                     other.refused(sent, now, flying, quick=False, silent=True)
+
+    def _delay_holds_none(self, attempt: object, lane: Lane, sent: float, now: float) -> None:
+        """Note that an attempt was refused in the lane `lane` by an answer that names a delay, while delays hold only
+        their own calls. `sent`: the time at which the attempt was sent.
+        """
+        ended, flying = self.lanes.attempts_of(lane)
+        lane.change(partial(lane.limit.delay_holds_none, attempt, sent, ended, flying, now), now)
 
     def is_probe(self, attempt: object) -> bool:
         """Whether this attempt is a probe of an outage whose calls are held."""

@@ -34,7 +34,8 @@ cdef class Lane:
 
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double delay, double sent, double now) except -1
-    cpdef begin_limit(self, long flying, double now)
+    @cython.locals(limit=Limit)
+    cpdef bint refused_freely(self, str how, long flying, double now) except -1
     @cython.locals(limit=Limit, most=double)
     cpdef refused(self, double sent, double now, long flying, bint quick, bint silent=*)
     cpdef asked_to_wait(self, double sent, double now, bint quick)

@@ -170,16 +170,18 @@ class Lane:
             self.limit.pace.sent(self.until, len(self.queue))
         return waiter is self._starter.waiter
 
-    def begin_limit(self, flying: int, now: float) -> None:
-        """Begin a limit, because refused attempts have shown that one is needed. `flying`: how many attempts are under
-        way.
+    def refused_freely(self, how: str, flying: int, now: float) -> bool:
+        """Note that the attempt which ended last was refused for want of capacity while there was no limit. Returns
+        whether this begins one. `how`: a status, or a kind of fault. `flying`: how many attempts are under way.
         """
-        if self.limit.is_on:
-            return  # another worker's began meanwhile
-        self.limit.begin_at_half(flying, now)
+        limit = self.limit
+        if limit.is_on or not limit.evidence.refused(how, now, now >= limit.given_up_until):
+            return False  # another worker's may have begun meanwhile
+        limit.begin_at_half(flying, now)
         self.places.limit_began(flying)
         if self.fleet.link is not None:
             self.fleet.link.limit_began(now)
+        return True
 
     def refused(self, sent: float, now: float, flying: int, quick: bool, silent: bool = False) -> None:
         """Note that an attempt was refused for want of capacity under the limit. `sent`: the time at which it was sent.

@@ -238,7 +238,7 @@ class Lanes:
             if lane.is_ahead:
                 continue  # all calls ask it, whatever it holds
             if watch is not None:
-                watch.look(lane, lane.traffic.ended, now)
+                watch.look(lane, now)
             self._latest = max(self._latest, lane.until)
             self._note_limit(lane)
             limited = lane.limit.most < _NEVER and lane.outlasts

@@ -77,7 +77,7 @@ cdef class Limit:
     cpdef begin_elsewhere(self, double most, double threshold, double now)
     cpdef end(self, double now)
     cpdef bint is_over(self, long in_use, double now) except -1
-    cpdef add_under_way(self, long more, double rate)
+    cpdef add_under_way(self, long more)
     cpdef _begin(self, double most, double threshold, double now)
     cpdef _cut(self, double now)
     cpdef sent(self, double now)

@@ -205,10 +205,9 @@ class Limit:
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
-    def delay_holds_none(self, attempt: object, sent: float, ended: int, flying: int, now: float) -> bool:
+    def delay_holds_none(self, attempt: object, sent: float, ended: int, flying: int, now: float) -> None:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
-        Returns whether the refusal counts for the limit. `ended`: how many attempts have ended so far. `flying`: how
-        many are under way.
+        `ended`: how many attempts have ended so far. `flying`: how many are under way.
         """
         by_chance = self.evidence.by_chance
         assert by_chance is not None
@@ -220,7 +219,6 @@ class Limit:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         if by_chance.paces(now) and not self.is_on:
             self.drain(0, now, by_chance.pace(now))
-        return was_known
 
     def _least(self) -> float:
         """The fewest places that a refusal or an answer leaves. It is one in general. Where an upstream refuses without
@@ -266,16 +264,13 @@ class Limit:
         if now - since > max(_LONG, self.round_trip):
             self.held_at = now
 
-    def add_under_way(self, more: int, rate: float) -> None:
+    def add_under_way(self, more: int) -> None:
         """Raise a limit that has just begun, because another process of this machine has attempts too: the limit begins
-        at half of all attempts, and its trial compares with the pace of all. `more`: how many attempts the other
-        process has under way. `rate`: how many attempts a second it made.
+        at half of all attempts. `more`: how many attempts the other process has under way.
         """
         if self._cut_at == self.begun:
             self.most += more / 2
             self.threshold += more / 2
-        if self._trial.is_first:
-            self._trial.pace += rate
 
     def _begin(self, most: float, threshold: float, now: float) -> None:
         if not self.is_on:
@@ -563,7 +558,7 @@ class Limit:
         if loads.explain(pace, ended, refused, now):
             return False
         loads.add(pace, ended, refused, now)
-        loads.gave_up(self.evidence.ended, now)
+        self.evidence.limit_given_up(now)
         self._give_up(share, now)
         return True
 

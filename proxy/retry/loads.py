@@ -30,12 +30,12 @@ class Loads:
     callers' clock, and paces are attempts a second.
     """
 
-    __slots__ = ("_all", "_ended", "_refused", "_since")
+    __slots__ = ("_all", "_ended", "_refusals", "_since")
 
     def __init__(self) -> None:
         self._all: list[tuple[float, float, int, int]] = []  # when they ended, their pace, how many, and refused
         self._since = _NEVER  # when the limit was given up,
-        self._ended = self._refused = 0  # how many attempts had ended then, and were refused since
+        self._ended = self._refusals = 0  # and how many attempts had ended, and were refused, in all by then
 
     def add(self, pace: float, ended: int, refused: int, now: float) -> None:
         """Note attempts that were made at one load. `pace`: how many a second were sent. `ended`: how many of them
@@ -44,26 +44,27 @@ class Loads:
         self._all = [each for each in self._all if now - each[0] < _KEPT][1 - _MOST :]
         self._all.append((now, pace, ended, refused))
 
-    def gave_up(self, ended: int, now: float) -> None:
-        """Note that the limit was given up. `ended`: how many attempts had ended in all by then."""
-        self._since, self._ended, self._refused = now, ended, 0
+    def gave_up(self, ended: int, refusals: int, now: float) -> None:
+        """Note that the limit was given up. `ended`: how many attempts had ended in all by then. `refusals`: how many
+        were refused.
+        """
+        self._since, self._ended, self._refusals = now, ended, refusals
 
-    def refused(self, ended: int, now: float) -> bool:
+    def refused(self, ended: int, refusals: int, now: float) -> bool:
         """Note that an attempt was refused while there was no limit. Returns whether it was wrong to give the limit up,
-        since attempts are refused because of the load. `ended`: how many attempts have ended in all.
+        since attempts are refused because of the load. The arguments are those of `gave_up`.
         """
         if self._since == _NEVER:
             return False
-        self._refused += 1
-        count = ended - self._ended
+        count, refused = ended - self._ended, refusals - self._refusals
         if count > _LAST:
             self._since = _NEVER
         if not _FEWEST <= count <= _LAST:
             return False
         pace = count / max(now - self._since, 0.05)
-        if self._more_probable(pace, count, self._refused, now) < _AGAIN:
+        if self._more_probable(pace, count, refused, now) < _AGAIN:
             return False
-        self.add(pace, count, self._refused, now)
+        self.add(pace, count, refused, now)
         self._since = _NEVER
         return True
 

@@ -129,7 +129,7 @@ class Losses:
         if lanes.fleet is not None or (several and self.is_lost(names, base)):
             return False  # a fleet is asked for the weather of a lane as soon as the lane is made
         if not lost.is_shared:
-            lost.lone = names, ending.how, traffic.ended, now
+            lost.lone = names, ending.how, traffic.all_ended(), now
         elif not self._count_at_once(names, ending.how, now):
             return False
         traffic.answered_at = outage.answered_at = now  # by the gateway
@@ -165,7 +165,7 @@ class Losses:
         """
         if self._lost.lone is not None:
             self._count_lone()
-        lanes, number, endpoint = self._lanes, base.traffic.ended, base.name[0]
+        lanes, number, endpoint = self._lanes, base.traffic.all_ended(), base.name[0]
         if ending.lost == "route":
             if ending.refused and not ending.quick:
                 lane = lanes.of((endpoint, caller.names.lost))

@@ -24,7 +24,7 @@ cdef class WeatherWatch:
     cdef public bint _observes
 
     @cython.locals(known=_Known, limit=double, outage=Outage)
-    cpdef look(self, Lane lane, long long number, double now)
+    cpdef look(self, Lane lane, double now)
     cpdef forget(self, Lane lane)
 
 

@@ -109,17 +109,14 @@ class WeatherWatch:
         """The lanes whose limit or outage was reported, and has not been reported to be over."""
         return [lane for lane, known in self._known.items() if min(known.limit_since, known.outage_since) < _NEVER]
 
-    def look(self, lane: Lane, number: int, now: float) -> None:
-        """Report that a limit or an outage of this lane has begun or is over, if that has not been reported yet.
-        `number`: the number of the attempt that ended last.
-        """
+    def look(self, lane: Lane, now: float) -> None:
+        """Report that a limit or an outage of this lane has begun or is over, if that has not been reported yet."""
         known, limit, outage = self._known.get(lane), limit_of(lane), lane.outage
         is_out = outage.since < _NEVER
         if known is None:
             if limit == _NEVER and not is_out:
                 return
             known = self._known[lane] = _Known()
-        failures = lane.limit.evidence.failures
         if is_out and known.outage_since == _NEVER:
             known.outage_since = outage.since
             lost = outage.endings
@@ -130,8 +127,8 @@ class WeatherWatch:
             self._tell(lane, "outage_over", "in_vain" if outage.in_vain else answered, since, now)
         known.least = min(known.least, limit)
         if limit < _NEVER and known.limit_since == _NEVER and not (self._observes and not lane.limit.has_evidence):
-            known.limit_since = lane.limit.begun
-            latest = [how for ended, how in failures if ended > number - _LATEST]
+            known.limit_since, number = lane.limit.begun, lane.limit.evidence.ended
+            latest = [how for ended, how in lane.limit.evidence.failures if ended > number - _LATEST]
             why = "refused" if lane.limit.has_evidence else "returned"
             if why == "returned" and lane.fleet.limit_share < _NEVER and lane.limit.begun != lane.begun:
                 why = "elsewhere"

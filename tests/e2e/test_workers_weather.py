@@ -214,3 +214,18 @@ async def test_places_of_a_killed_worker_come_back(tmp_path: Path) -> None:
         await hold(running, 0)
         async with asyncio.timeout(SECONDS):
             assert (await ask(running))[0] == 200
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+async def test_three_refusals_begin_a_limit_whichever_workers_met_them(tmp_path: Path, workers: int) -> None:
+    """All is well; then each call is refused, with no delay. As many reach the upstream as with one worker."""
+    well, refused = answer(200, b"ok"), answer(503)
+    async with Upstream(well) as upstream:
+        text = config(upstream, PATIENT, patient(1))
+        async with Redrive(tmp_path, text, listen=LISTEN.format(workers)) as running:
+            assert [await ask(running) for _ in range(20)] == [(200, 1)] * 20
+            upstream.steps = (refused,)
+            assert [await ask(running) for _ in range(3)] == [(503, 1)] * 3
+            began = await running.line(lambda line: line.get("event") == "limit_began")
+            assert (began["why"], began["ended"], began["of"]) == ("refused", {"503": 3}, 10)
+            assert len(upstream.requests) == 23

@@ -380,7 +380,8 @@ def test_a_call_that_no_limit_holds_keeps_its_turn_while_others_wait_for_a_limit
     limited = [Held() for _ in range(2)]
     whose = "", limited[0].caller.credential()
     governor.first.lasts = True
-    governor.first.begin_limit(2, 0.0)
+    governor.first.limit.begin_at_half(2, 0.0)
+    governor.first.places.limit_began(2)
     for call in limited:
         assert governor.ask(call, call.caller, 0.1)[1] == "limit"
     for left in range(9, -1, -1):

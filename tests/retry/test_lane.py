@@ -476,8 +476,7 @@ def limited(flying: int) -> Lane:
     gate.traffic.ended = 1000
     for _ in range(3):
         gate.traffic.ended += 1
-        if gate.limit.evidence.refused("503", 1.0):
-            gate.begin_limit(flying, 1.0)
+        gate.refused_freely("503", flying, 1.0)
     return gate
 
 

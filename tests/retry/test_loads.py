@@ -13,7 +13,7 @@ def given_up(pace: float, ended: int, refused: int) -> Loads:
     """The loads of a lane whose limit was given up at 10 s, after a trial of so many attempts at `pace` a second."""
     loads = Loads()
     loads.add(pace, ended, refused, 10.0)
-    loads.gave_up(0, 10.0)
+    loads.gave_up(0, 0, 10.0)
     return loads
 
 
@@ -21,10 +21,12 @@ def again_at(loads: Loads, share: float, pace: float, seed: int, attempts: int =
     """The number of attempts, each refused with the probability `share`, after which the limit begins again; 0 for
     none.
     """
-    chance = random.Random(seed)
+    chance, refused = random.Random(seed), 0
     for count in range(1, attempts + 1):
-        if chance.random() < share and loads.refused(count, 10.0 + count / pace):
-            return count
+        if chance.random() < share:
+            refused += 1
+            if loads.refused(count, refused, 10.0 + count / pace):
+                return count
     return 0
 
 
@@ -49,5 +51,5 @@ def test_the_next_trial_is_judged_with_what_was_refused_before() -> None:
 
 def test_after_many_attempts_it_is_judged_no_more() -> None:
     loads = given_up(15.0, 60, 20)
-    assert not loads.refused(301, 20.0)
+    assert not loads.refused(301, 100, 20.0)
     assert again_at(loads, 1.0, 30.0, 1) == 0

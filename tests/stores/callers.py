@@ -10,6 +10,8 @@ from proxy.retry.factory import Factory
 from proxy.retry.facts import Fields, NoFields, Request
 from proxy.retry.governor import Governor
 from proxy.retry.token_bucket import Waiter
+from proxy.stores.shared_memory.factory import SharedFactory
+from proxy.stores.shared_memory.records import Memory
 
 REFUSED = AttemptEnding(False, True, False, True, "", "503")
 UNCONNECTED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
@@ -41,6 +43,13 @@ def cooling(fields: Fields = NO_FIELDS) -> Caller:
     made = caller(fields)
     made.limits = made.outages = False
     return made
+
+
+def factories(memory: Memory, count: int) -> list[SharedFactory]:
+    """The factories of so many workers that share this memory, each with a row of its own, as their parent gives it."""
+    at = memory.row(0)
+    memory.words[at] = max(memory.words[at], count)
+    return [SharedFactory(memory, row=number + 1) for number in range(count)]
 
 
 class Worker:

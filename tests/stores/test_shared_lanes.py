@@ -13,17 +13,18 @@ from functools import partial
 from typing import Any
 
 import pytest
-from callers import BROKEN, ERROR, REFUSED, UNCONNECTED, UNREACHED, Waiting, Worker, caller
+from callers import BROKEN, ERROR, REFUSED, UNCONNECTED, UNREACHED, Waiting, Worker, caller, factories
 
 from proxy.retry.all_refused import AllRefused
 from proxy.retry.answer_times import AnswerTimes
+from proxy.retry.evidence import Evidence
 from proxy.retry.lane import Lane
 from proxy.retry.lane_places import LanePlaces
 from proxy.retry.limit import Limit, SinceCut
 from proxy.retry.outage import Outage
 from proxy.retry.spacing import Spacing
 from proxy.retry.trial import Cohort, Trial
-from proxy.stores.shared_memory import records, scope
+from proxy.stores.shared_memory import evidence, records, scope
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.lane import POLL, SHARED, SharedLane
 from proxy.stores.shared_memory.records import Memory, Record
@@ -34,7 +35,7 @@ unshared = iter(range(1_000_000))
 
 def workers(memory: Memory, count: int = 2) -> list[Worker]:
     upstream = f"u{next(unshared)}"
-    return [Worker(SharedFactory(memory), upstream) for _ in range(count)]
+    return [Worker(each, upstream) for each in factories(memory, count)]
 
 
 # -- cooldowns ----------
@@ -294,11 +295,13 @@ def test_a_trial_compares_with_what_all_workers_sent_before(memory: Memory) -> N
     one, other = workers(memory)
     for each in (one, other):
         each.is_well(8.0, calls=200, seconds=0.02)
-    refuse(one, 10, 12.0)
-    alone = trial_of(one).pace
-    other.governor.ask(Waiting(), caller(), 12.02)
-    assert trial_of(other).pace == pytest.approx(alone + 50.0, rel=0.1)  # a call every 0.02 s
-    assert one.governor.ask(Waiting(), caller(), 12.03)[1] == "limit"
+    for number in range(3):
+        one.fails(one.sends(Waiting(), 12.0 + number * 0.1), REFUSED, 12.01 + number * 0.1)
+        if number < 2:
+            other.is_well(12.02 + number * 0.1, calls=3)
+    other.governor.ask(Waiting(), caller(), 12.22)
+    assert trial_of(other).pace == pytest.approx(40.0)  # after each refusal three are answered, until the next
+    assert one.governor.ask(Waiting(), caller(), 12.23)[1] == "limit"
     assert trial_of(one).pace == trial_of(other).pace
 
 
@@ -336,6 +339,8 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     parts = (AllRefused, AnswerTimes, Cohort, SinceCut, Spacing, Trial)
     assert set(SHARED) == {Limit, Outage, *parts}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in parts)
+    shown = {"by_chance", "failures", "found", "least_gap", "loads", "throughput"}
+    assert set(Evidence.__slots__) - set(evidence.SHARED[Evidence]) == {"_noted", "traffic", *shown}
 
 
 def test_another_worker_reads_what_one_has_published(memory: Memory) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from callers import BROKEN, NO_FIELDS, REFUSED, UNREACHED, Waiting, Worker
+from callers import BROKEN, NO_FIELDS, REFUSED, UNREACHED, Waiting, Worker, factories
 
 from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
@@ -17,7 +17,6 @@ from proxy.retry.facts import Request
 from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRows
 from proxy.retry.registry import MOST_SCOPES
 from proxy.stores.shared_memory import lost_rows, records
-from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 
 unshared = iter(range(1_000_000))
@@ -27,7 +26,7 @@ GATEWAY = AttemptEnding(False, True, False, True, "route", "503")
 def workers(memory: Memory, count: int) -> list[Worker]:
     """So many workers that share their lanes; one alone shares nothing."""
     upstream = f"rows {next(unshared)}"
-    return [Worker(SharedFactory(memory) if count > 1 else Factory(), upstream) for _ in range(count)]
+    return [Worker(each, upstream) for each in (factories(memory, count) if count > 1 else [Factory()])]
 
 
 def caller(path: str = "/x") -> Caller:

@@ -5,9 +5,9 @@ same in every worker, also once there are lanes of credentials, routes and paths
 from __future__ import annotations
 
 import pytest
+from callers import factories
 from support.governed import Side, play
 
-from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 
 
@@ -15,7 +15,7 @@ from proxy.stores.shared_memory.records import Memory
 def test_the_short_way_leaves_what_the_long_way_leaves_in_all_workers(memory: Memory, seed: int) -> None:
     def workers(kind: str) -> list[Side]:
         upstream = f"{kind} {seed}"
-        return [Side(SharedFactory(memory).governor(upstream, "x"), short=kind == "short") for _ in range(2)]
+        return [Side(each.governor(upstream, "x"), short=kind == "short") for each in factories(memory, 2)]
 
     short, long = workers("short"), workers("long")
     play(short, long, seed, 600)

@@ -36,6 +36,7 @@ from proxy.stores.shared_memory.fair_lines import SharedLines
 from proxy.stores.shared_memory.governor import SharedGovernor
 from proxy.stores.shared_memory.hedges import SharedHedges
 from proxy.stores.shared_memory.lane_turns import LaneTurns
+from proxy.stores.shared_memory.lanes import SharedLanes
 from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import (
     COPY,
@@ -52,6 +53,7 @@ from proxy.stores.shared_memory.records import (
     digest,
 )
 from proxy.stores.shared_memory.scope import SharedScope
+from proxy.stores.shared_memory.traffic import count_by
 
 Made = TypeVar("Made", Bucket, RateBucket, CircuitBreaker)
 
@@ -180,7 +182,8 @@ class SharedFactory(Factory):
         def order(name: Name) -> FairOrder:
             return LaneTurns(partial(SharedLines, self.memory, self.row, ("lane", *key, name), self.generation))
 
-        return SharedGovernor(SharedScope(record), attach, order, rows)
+        share = partial(count_by, self.memory, self.row)
+        return SharedGovernor(SharedLanes(SharedScope(record), attach, order, rows, share), record.peek)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         memory = self.memory

@@ -1,36 +1,31 @@
 """The governor of one scope whose lanes the workers of one machine share.
 
-Usual times, how long apps wait before they leave, and the evidence for limits are each worker's own. Attempts without
-an answer, the evidence for outages, are counted for all workers (`lost_rows`).
+Usual times, and how long apps wait before they leave, are each worker's own. Attempts without an answer, the evidence
+for outages, are counted for all workers (`lost_rows`), and so is the evidence for limits (`lane`, `traffic`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.caller import Caller, Name
+from proxy.retry.caller import Caller
 from proxy.retry.ending import AttemptEnding
-from proxy.retry.fair_order import FairOrder
 from proxy.retry.governor import Governor
 from proxy.retry.route_names import RouteNames
-from proxy.stores.shared_memory.lanes import Attach, SharedLanes
-from proxy.stores.shared_memory.lost_rows import SharedLostRows
-from proxy.stores.shared_memory.scope import SharedScope
+from proxy.stores.shared_memory.lanes import SharedLanes
 
 
 class SharedGovernor(Governor):
-    """The governor of one scope in shared memory, as one worker uses it. `attach`, `order` and `rows` are those of its
-    lanes (`SharedLanes`).
+    """The governor of one scope in shared memory, as one worker uses it, with these `lanes`. `peek`: reads the time
+    until which any worker may hold calls.
     """
 
     __slots__ = ("_peek", "_shared_lanes")
 
-    def __init__(
-        self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder], rows: SharedLostRows
-    ) -> None:
-        lanes = self._shared_lanes = SharedLanes(scope, attach, order, rows)
+    def __init__(self, lanes: SharedLanes, peek: Callable[[], float]) -> None:
+        self._shared_lanes = lanes
         super().__init__(lanes)
-        self._peek = scope.record.peek
+        self._peek = peek
 
     def holds(self, now: float) -> bool:
         """Whether any call may be held now in any worker. This reads one number, and takes no lock: each lane notes in

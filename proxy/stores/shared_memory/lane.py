@@ -5,9 +5,9 @@ them.
 The rules are those of `proxy.retry` alone. Their numbers are read from memory before an operation and published after
 it, under the record's lock. A call waits in its own worker: in order of arrival there or, if apps have names, in the
 order that all workers share (`lane_turns`). The first call of each worker checks every POLL seconds whether it may be
-sent. Each worker judges by its own attempts whether a limit begins, and by those of all workers whether an outage does
-(`lost_rows`); one that begins in one worker then applies to all. While there is no cooldown, limit or outage, an
-attempt that goes well takes no lock.
+sent. Whether a limit or an outage begins is judged by the attempts of all workers: refusals are kept in the lane's
+record, and how many attempts have ended beside it (`traffic`); attempts without an answer have a record of their own
+(`lost_rows`). While there is no cooldown, limit or outage, an attempt that goes well takes no lock.
 
 Places of a worker that has died are counted for a while (`lane_places`). If the process whose attempt is the probe has
 ended, another probe is sent.
@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from proxy.retry.all_refused import AllRefused
 from proxy.retry.answer_times import AnswerTimes
+from proxy.retry.evidence import Evidence
 from proxy.retry.lane import Lane, retime_all
 from proxy.retry.limit import Limit, SinceCut
 from proxy.retry.outage import Outage
@@ -27,6 +28,7 @@ from proxy.retry.spacing import Spacing
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
 from proxy.retry.waiter import Waiter
+from proxy.stores.shared_memory.evidence import SharedEvidence
 from proxy.stores.shared_memory.lane_places import SharedLanePlaces
 from proxy.stores.shared_memory.lane_probe import ELSEWHERE, SharedProbe
 from proxy.stores.shared_memory.numbers import Names, Numbers
@@ -42,8 +44,8 @@ _TELL = 1.0
 
 _NEVER = float("inf")
 
-#: The attributes of a limit and an outage that are shared; evidence, the growth that a fleet is told of, and the probe
-#: are each worker's own. A test compares this with the attributes that these classes have.
+#: The attributes of a limit and an outage that are shared, beside the evidence; the growth that a fleet is told of, and
+#: the probe are each worker's own. A test compares this with the attributes that these classes have.
 SHARED: Names = {
     Limit: (
         *("_answers", "_base", "_cut_at", "_ended_at", "_given_up_for", "_quick_at"),
@@ -120,7 +122,7 @@ class SharedLane(Lane):
 
     is_shared = True
     __slots__ = (
-        "_busy", "_key", "_limit_seen", "_scope", "_seen", "_told",
+        "_busy", "_evidence", "_key", "_limit_seen", "_scope", "_seen", "_told",
         "_version", "_was_limited", "_whose_probe", "held",
         "record",
     )  # fmt: skip
@@ -133,6 +135,7 @@ class SharedLane(Lane):
         self.record = record
         self._scope = scope
         self._key = key
+        self._evidence = SharedEvidence()
         self._version = NONE  # the version of the record that this object's state is
         self._busy = -_NEVER  # until when calls may be held
         self.held = -_NEVER  # until when some worker's calls are held (seconds)
@@ -183,18 +186,12 @@ class SharedLane(Lane):
 
     refused = shared(1)(Lane.refused)
 
-    def begin_limit(self, flying: int, now: float) -> None:
-        self._begin_limit(flying, self.limit.given_up_until, now)
-
     @shared(2)
-    def _begin_limit(self, flying: int, given_up_until: float, now: float) -> None:
-        """Begin a limit, unless a trial in another worker has meanwhile shown that attempts are refused by chance.
-        `flying`: the number of this worker's attempts under way; `given_up_until`: the time, as this worker knew it
-        when it found that a limit is needed, until which no limit begins after such a trial.
-        """
-        if self.limit.given_up_until <= max(given_up_until, now):
-            super().begin_limit(flying, now)
+    def refused_freely(self, how: str, flying: int, now: float) -> bool:
+        began = super().refused_freely(how, flying, now)
+        if began:
             self._limit_seen = self.limit.begun
+        return began
 
     def tell_answered(self, now: float) -> None:
         """Note in shared memory, for the other workers, that attempts are answered, at most once a second."""
@@ -276,11 +273,11 @@ class SharedLane(Lane):
             self._limit_seen, places.mine = limit.begun, 0
             if limit.is_on and limit.has_evidence:
                 places.limit_came(self.traffic.flying)
-                limit.add_under_way(places.mine, self.traffic.rate or limit.evidence.pace)
+                limit.add_under_way(places.mine)
         if self._was_limited and not limit.is_on:
             places.mine = 0
             self.fleet.limit_over()
-            limit.evidence.skip(now)
+            self.traffic.skip(now)
         if self._seen != self.begun:  # another worker's pushback, or its outage is over: all calls here ask again
             retime_all(self.queue, now)
 
@@ -314,6 +311,7 @@ class SharedLane(Lane):
         self.traffic.served_at = max(self.traffic.served_at, state[15])
         _LIMIT.give(self.limit, state[16:])
         _OUTAGE.give(outage, state[16 + _LIMIT.count :])
+        self._evidence.restore(self.limit.evidence, state[16 + _LIMIT.count + _OUTAGE.count :])
         if outage.since != since:  # another worker has found or ended it
             outage.endings, outage.late = [], ()
         self.status = int(status)
@@ -330,6 +328,7 @@ class SharedLane(Lane):
             *(self.held, *self.places.state(), *self._whose_probe.state(self.outage.probe), self.traffic.served_at),
             *_LIMIT.take(self.limit),
             *_OUTAGE.take(self.outage),
+            *self._evidence.state(self.limit.evidence),
         )
 
     # -- when calls go ----------------------------------------------------------------------------------------------
@@ -354,6 +353,7 @@ QUIET = (
     *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -_NEVER),
     *_LIMIT.take(Limit(Traffic())),
     *_OUTAGE.take(Outage()),
+    *SharedEvidence().state(Evidence(Traffic())),
 )
 if len(QUIET) > LANE_COPY:
     raise AssertionError("the state of a lane does not fit into its record")

@@ -14,6 +14,7 @@ from proxy.retry.fair_order import FairOrder
 from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes
 from proxy.retry.route_names import RouteNames
+from proxy.retry.traffic import Traffic
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.lost_rows import SharedLostRows
 from proxy.stores.shared_memory.records import Record, digest
@@ -29,20 +30,27 @@ _KEYS = 2**48
 
 class SharedLanes(Lanes):
     """The lanes of one scope in shared memory, as one worker knows them. `order`: makes the order of the calls that a
-    lane holds. `rows`: the latest attempts of all workers that ended without an answer.
+    lane holds. `rows`: the latest attempts of all workers that ended without an answer. `share`: shares an endpoint's
+    count of attempts, under the number of its lane's record.
 
     The number of lanes that this worker knows is bounded as in a single process. A lane that is dropped here stays in
     shared memory while there is room: its next call finds it again.
     """
 
-    __slots__ = ("_absent", "_attach", "_made", "_order", "_rows", "_scope", "_shared")
+    __slots__ = ("_absent", "_attach", "_made", "_order", "_rows", "_scope", "_share", "_shared")
 
     def __init__(
-        self, scope: SharedScope, attach: Attach, order: Callable[[Name], FairOrder], rows: SharedLostRows
+        self,
+        scope: SharedScope,
+        attach: Attach,
+        order: Callable[[Name], FairOrder],
+        rows: SharedLostRows,
+        share: Callable[[Traffic, int], None],
     ) -> None:
         self._scope = scope
         self._attach = attach
         self._order = order
+        self._share = share
         self._absent: set[Name] = set()  # names without a lane, when as many lanes as `_made` had been made
         self._made = scope.made
         self._shared: dict[Name, SharedLane] = {}  # the lanes of `by_name`
@@ -120,6 +128,13 @@ class SharedLanes(Lanes):
             return None
         return self._keep(name, self._lane(name, found[0]))
 
+    def traffic_of(self, endpoint: str) -> Traffic:
+        is_new = endpoint not in self.traffics
+        traffic = super().traffic_of(endpoint)
+        if is_new:
+            self.of_endpoint(endpoint)  # its lane has the number under which attempts are counted
+        return traffic
+
     def _make(self, name: Name) -> Lane:
         found = self._attach(name, True)
         assert found is not None  # it is made if there is none
@@ -134,6 +149,9 @@ class SharedLanes(Lanes):
 
     def _lane(self, name: Name, record: Record) -> Lane:
         key = float(digest(name) % _KEYS or 1)
-        lane = self._shared[name] = SharedLane(self.traffic_of(name[0]), record, self._scope, key)
+        traffic = self.traffic_of(name[0])
+        lane = self._shared[name] = SharedLane(traffic, record, self._scope, key)
+        if name[1] == ALL_CALLERS:
+            self._share(traffic, record.number)
         lane.queue.order = self._order(name)
         return lane

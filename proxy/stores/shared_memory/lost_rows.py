@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRow, LostRows
 from proxy.retry.route_names import RouteNames
+from proxy.stores.shared_memory.endings import packed, unpacked
 from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import (
     ANSWERED,
@@ -39,10 +40,6 @@ _ROWS = (LANE_COPY - _FIRST) // _WORDS
 QUIET = (0.0, -math.inf, -math.inf, *(0.0,) * (_WORDS * _ROWS))
 #: Seconds between two notes of a worker that a path is answered: much less than the ten minutes that matter.
 _NOTED_EVERY = 15.0
-#: The kinds of endings that are no statuses, by their numbers; and how many endings of a row are kept, in a number to
-#: this base.
-_KINDS = ("", "connect_failure", "reset", "attempt_timeout", "refused_stream", "upstream_timeout")
-_KEPT, _BASE = 5, 1024
 #: Digests that are kept, and the bits of one: a double holds them exactly. Those of endpoints, routes and paths differ
 #: in the last two.
 _DIGESTS, _BITS = 1024, 48
@@ -180,7 +177,7 @@ class SharedLostRows(LostRows):
         for at in range(_FIRST, _FIRST + _WORDS * int(count), _WORDS):
             number, count, since, answered_at, endings = state[at : at + _WORDS]
             row = LostRow(since, int(count))
-            row.answered_at, row.endings = answered_at, _unpacked(endings)
+            row.answered_at, row.endings = answered_at, unpacked(endings)
             (self.endpoints if number % 4 == _ENDPOINT else self.rows)[number] = row
 
     def state(self) -> tuple[float, ...]:
@@ -188,7 +185,7 @@ class SharedLostRows(LostRows):
         every = [*self.endpoints.items(), *self.rows.items()]
         for number, row in every:
             assert isinstance(number, float)
-            numbers += (number, row.count, row.since, row.answered_at, _packed(row.endings))
+            numbers += (number, row.count, row.since, row.answered_at, packed(row.endings))
         head = float(len(every)), self.answered_at, self._latest
         return (*head, *numbers, *QUIET[_FIRST + len(numbers) :])
 
@@ -218,20 +215,3 @@ def _is_path(number: object) -> bool:
     """Whether the row with this number is that of a path."""
     assert isinstance(number, float)
     return number % 4 == _PATH
-
-
-def _packed(endings: list[str]) -> float:
-    """The latest endings of a row, as one number that a double holds exactly."""
-    number = 0
-    for how in endings[-_KEPT:]:
-        number = number * _BASE + (int(how) if how.isdigit() else _KINDS.index(how) if how in _KINDS else 0)
-    return float(number)
-
-
-def _unpacked(number: float) -> list[str]:
-    """The endings of which `_packed` has made this number."""
-    left, endings = int(number), []
-    while left:
-        left, one = divmod(left, _BASE)
-        endings.append(str(one) if one >= len(_KINDS) else _KINDS[one])
-    return endings[::-1]

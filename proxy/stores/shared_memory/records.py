@@ -42,7 +42,7 @@ RECORD = STATE + 2 * COPY
 #: The room of a copy of a lane's state (`lane`), or of a scope's attempts without an answer (`lost_rows`), in words;
 #: and the number of such records. Each scope has one, in trouble two or three; a record beyond the room takes that of
 #: another scope, whose cooldown is lost then.
-LANE_COPY = 128
+LANE_COPY = 144
 LANES = 65536
 _LANE = STATE + 2 * LANE_COPY
 #: The same for a quota with parts for apps (`buckets`): the quota's own numbers, and three for each app.
@@ -122,6 +122,7 @@ class Memory:
         counts, sizes = (RECORDS, larges, LANES, PARTED, TURNS), (RECORD, large, _LANE, _PARTED, STATE + TURN_WORDS)
         pages = WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         words = _HEADER + sum(map(table_words, counts, sizes)) + 2 * (SEEN + ANSWERED) + CHANGES + pages
+        words += WORKERS * LANES
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
@@ -165,6 +166,12 @@ class Memory:
     def under_way(self, worker: int) -> int:
         """The first word of one worker's page of attempts under way."""
         return self.slots + SLOTS + worker * SLOTS * SLOT
+
+    def ended(self, worker: int) -> int:
+        """The first of one worker's words, one for each record of `lanes`, that count the attempts which have ended
+        (`traffic`). They go on where another worker of that row has left off: only differences count.
+        """
+        return self.under_way(WORKERS) + worker * LANES
 
     def wipe_pages(self, worker: int) -> None:
         """Wipe a worker's pages, after its end or before its start: none of its calls waits, and nothing is under
@@ -244,6 +251,10 @@ class Table:
                 words[found + GENERATION] = wanted.generation
             words[found + STAMP] |= TOUCHED
             return found, words[found + STAMP]
+
+    def number(self, at: int) -> int:
+        """The number of the record at the address `at`, counted from 0."""
+        return (at - self._start) // self._record
 
     def knows(self, key: int) -> bool:
         """Whether the table has a record with this key."""
@@ -388,6 +399,11 @@ class Record:
         self._copies = (at + STATE) * 8, (at + STATE + self._table.copy) * 8
         self._mutex = Mutex(self._map, at * 8)
         self._take, self.free = self._mutex.take, self._mutex.free
+
+    @property
+    def number(self) -> int:
+        """The number of the record in its table, which is another one if the record has been looked up again."""
+        return self._table.number(self.at)
 
     def renew(self, generation: int) -> bool:
         """Look the key up again, for this generation of the configuration. Returns whether the record is another one

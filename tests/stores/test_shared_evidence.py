@@ -1,0 +1,163 @@
+"""Refusals over the workers of one machine: as many begin a limit as in one process."""
+
+from __future__ import annotations
+
+import heapq
+import random
+
+import pytest
+from callers import REFUSED, Waiting, Worker, caller, factories
+
+from proxy.retry.evidence import Evidence
+from proxy.retry.factory import Factory
+from proxy.retry.loads import Loads
+from proxy.retry.traffic import Traffic
+from proxy.retry.weather_changes import WeatherChanged, WeatherWatch
+from proxy.stores.shared_memory.evidence import SharedEvidence
+from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.records import LANES, Memory, descriptor
+from proxy.stores.shared_memory.traffic import count_by
+
+unshared = iter(range(1_000_000))
+
+
+def workers(memory: Memory, count: int) -> list[Worker]:
+    """So many workers that share their lanes; one alone shares nothing."""
+    upstream = f"evidence {next(unshared)}"
+    return [Worker(each, upstream) for each in (factories(memory, count) if count > 1 else [Factory()])]
+
+
+def limits_of(group: list[Worker], rate: float, share: float, seed: int, calls: int, calm: int = 0) -> list[int]:
+    """The numbers of the calls, of all that these workers make, at whose end a limit began in any of them. After `calm`
+    calls, this share of attempts is refused. Each worker draws from the same chance, so that arrivals are the same
+    however many there are.
+    """
+    draw, now, began = random.Random(seed), 1000.0, []
+    under_way: list[tuple[float, int, Worker, object, bool]] = []
+    for number in range(calls):
+        now += draw.expovariate(rate)
+        is_refused, chosen = number >= calm and draw.random() < share, draw.randrange(60) % len(group)
+        while under_way and under_way[0][0] <= now:
+            at, ended, worker, attempt, fails = heapq.heappop(under_way)
+            was_on = worker.governor.first.limit.is_on
+            if fails:
+                worker.fails(attempt, REFUSED, at)
+            else:
+                worker.answered(attempt, at, caller())
+            if worker.governor.first.limit.is_on and not was_on:
+                began.append(ended)
+                worker.governor.first.end_limit(at)
+        attempt = group[chosen].sends(Waiting(), now)
+        takes = 0.005 if is_refused else 0.05
+        heapq.heappush(under_way, (now + takes, number, group[chosen], attempt, is_refused))
+    return began
+
+
+@pytest.mark.parametrize("rate", [4.0, 400.0])
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_a_limit_begins_at_the_same_refusal_whichever_workers_meet_them(
+    memory: Memory, rate: float, share: float
+) -> None:
+    began = [limits_of(workers(memory, count), rate, share, 1, 340, calm=300)[0] for count in (1, 2, 4)]
+    assert began[0] == began[1] == began[2] < 330
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_chance_explains_in_one_process_it_explains_over_workers(memory: Memory, seed: int) -> None:
+    one, four = (limits_of(workers(memory, count), 50.0, 0.15, seed, 1500) for count in (1, 4))
+    assert one == four
+
+
+def test_a_worker_goes_on_with_the_count_of_the_one_that_had_its_row(memory: Memory) -> None:
+    first, other = workers(memory, 2)
+    first.is_well(10.0, calls=20)
+    other.is_well(10.0, calls=5)
+    upstream = f"evidence {next(unshared) - 1}"
+    again = Worker(SharedFactory(memory, row=1), upstream)
+    assert [each.governor.traffic.all_ended() for each in (again, other)] == [25, 25]
+    again.is_well(11.0, calls=3)
+    assert other.governor.traffic.all_ended() == 28
+
+
+def test_an_endpoint_of_several_is_counted_by_itself_and_over_workers(memory: Memory) -> None:
+    one, other = (each.governor.lanes for each in workers(memory, 2))
+    for lanes, well in ((one, 3), (other, 4)):
+        for _ in range(well):
+            lanes.traffic_of("a:80").went_well(10.0)
+        lanes.traffic_of("b:80").failed()
+    assert [each.traffic_of("a:80").all_ended() for each in (one, other)] == [7, 7]
+    assert [each.traffic_of("b:80").all_ended() for each in (one, other)] == [2, 2]
+    assert one.traffic.all_ended() == 0
+
+
+def test_the_rate_is_that_of_all_workers(memory: Memory) -> None:
+    one, other = workers(memory, 2)
+    for number in range(400):
+        (one, other)[number % 2].is_well(10.0 + number / 100, calls=1)
+    assert one.governor.traffic.rate == pytest.approx(100.0, rel=0.1)
+    assert other.governor.traffic.rate == pytest.approx(100.0, rel=0.1)
+
+
+def test_a_limit_tells_how_attempts_of_all_workers_ended(memory: Memory) -> None:
+    group, told = workers(memory, 4), list[WeatherChanged]()
+    for each in group:
+        each.governor.lanes.watch = WeatherWatch("u", "x", told.append)
+        each.is_well(10.0)
+    for number in range(3):
+        group[number].fails(group[number].sends(Waiting(), 11.0), REFUSED, 11.1 + number / 10)
+    (began,) = told
+    assert (began.event, began.why, began.ended, began.of) == ("limit_began", "refused", (("503", 3),), 10)
+
+
+def test_refusals_after_a_limit_was_given_up_are_counted_over_workers(memory: Memory) -> None:
+    """A third is refused at 15/s in its trial, and two thirds of 30/s later, by whichever workers: it was the load."""
+    for count in (1, 4):
+        group = workers(memory, count)
+        lane = group[0].governor.first
+        evidence = lane.limit.evidence
+        for each in group:
+            each.is_well(0.0)
+
+        def give_up(evidence: Evidence = evidence) -> None:
+            evidence.loads = Loads()
+            evidence.loads.add(15.0, 60, 20, 10.0)
+            evidence.limit_given_up(10.0)
+            evidence.learn(0.33, 10.0)
+
+        lane.change(give_up, 10.0)
+        began = 0
+        for number in range(1, 150):
+            worker, at = group[number % count], 10.0 + number / 30
+            attempt = worker.sends(Waiting(), at)
+            if number % 3:
+                worker.fails(attempt, REFUSED, at + 0.01)
+            else:
+                worker.answered(attempt, at + 0.01, caller())
+            if worker.governor.first.limit.is_on:
+                began = number
+                break
+        assert 10 <= began <= 150
+
+
+def test_a_count_goes_on_under_another_number_when_the_record_is_another_one() -> None:
+    memory = open_memory(descriptor())
+    traffic = Traffic()
+    count_by(memory, 3, traffic, 5)
+    traffic.went_well(10.0)
+    count_by(memory, 3, traffic, LANES - 1)
+    traffic.failed()
+    count_by(memory, 3, traffic, LANES - 1)
+    first = memory.ended(3)
+    assert (memory.words[first + 5], memory.words[first + LANES - 1], traffic.all_ended()) == (1, 1, 1)
+
+
+def test_endings_of_the_latest_refusals_are_known_to_the_others() -> None:
+    mine, theirs = Evidence(Traffic()), Evidence(Traffic())
+    for how in ("503", "429", "attempt_timeout"):
+        mine.traffic.ended += 7
+        mine.refused(how, 10.0)
+    theirs.traffic.ended = mine.traffic.ended
+    theirs.note(3, "reset")
+    SharedEvidence().restore(theirs, SharedEvidence().state(mine))
+    assert theirs.failures == [(3, "reset"), *mine.failures]
+    assert (theirs.pace, theirs.latest_share) == (mine.pace, mine.latest_share)
