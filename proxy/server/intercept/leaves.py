@@ -77,7 +77,7 @@ class Leaves:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._key_pem = key_pem(self._key)
         self._kept: OrderedDict[str, Leaf] = OrderedDict()
-        self._flying: dict[str, asyncio.Future[Leaf]] = {}
+        self._flying: dict[str, asyncio.Task[Leaf]] = {}
         self._asked = ""  # the name in the last ClientHello that `_listener` read
         self._listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # only reads the name, and breaks the handshake off
         self._listener.sni_callback = self._hear
@@ -98,9 +98,7 @@ class Leaves:
             return found
         making = self._flying.get(host)
         if making is None:
-            loop = asyncio.get_running_loop()
-            making = self._flying[host] = loop.run_in_executor(None, self.make, host)
-            making.add_done_callback(lambda future: self._made(host, future))
+            making = self._flying[host] = asyncio.get_running_loop().create_task(self._make_in_thread(host))
         return (await asyncio.shield(making)).context
 
     async def prepare(self, host: str, hello: bytes) -> None:
@@ -186,11 +184,16 @@ class Leaves:
             chosen = leaf.context
         tls.context = chosen
 
-    def _made(self, host: str, future: asyncio.Future[Leaf]) -> None:
-        del self._flying[host]
-        if future.cancelled() or future.exception() is not None:
-            return
-        self._keep(host, future.result())
+    async def _make_in_thread(self, host: str) -> Leaf:
+        """Make a leaf without blocking the loop. The leaf is kept before its waiters have it: a done callback could run
+        after them, as with Python 3.14, whose executor's future may be done at once.
+        """
+        try:
+            leaf = await asyncio.get_running_loop().run_in_executor(None, self.make, host)
+        finally:
+            del self._flying[host]
+        self._keep(host, leaf)
+        return leaf
 
     def _keep(self, host: str, leaf: Leaf) -> None:
         self.minted += 1
