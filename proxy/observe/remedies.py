@@ -10,6 +10,7 @@ from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
 from proxy.retry.gates import GATES
 from proxy.retry.policy import Policy
 from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
+from proxy.retry.stream_ends import UNFINISHED
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {
@@ -77,7 +78,7 @@ def remedy_of(
     if outcome is Outcome.DEADLINE:
         return _deadline(why, as_written(policy.timeouts.total))
     if outcome is Outcome.COMMITTED:
-        return _committed(why, is_grpc=is_grpc)
+        return _committed(why, policy, detail, is_grpc=is_grpc)
     if outcome is Outcome.DISABLED:
         if why == "X-Retry-Disable":
             return "the app asks for one attempt: let it leave X-Retry-Disable out"
@@ -91,12 +92,14 @@ def remedy_of(
     return ""
 
 
-def _committed(why: str, *, is_grpc: bool) -> str:
-    """Return the remedy for a call that was committed when it failed, for this reason."""
+def _committed(why: str, policy: Policy, detail: str, *, is_grpc: bool) -> str:
+    """Return the remedy for a call that was committed when it failed, for this reason. `detail`: that of its fault."""
     if why == OUTGREW:
         return "raise buffers.per_request above the size of the request's body"
     if is_grpc:
         return "let the server send nothing before it knows that it will answer: a head of its own commits the call"
+    if detail == UNFINISHED.detail and policy.unfinished == "tell":
+        return "what was sent can't be taken back; streams: {unfinished: event} lets the app's client notice the end"
     return "an answer that has begun can't be taken back; timeouts.first_byte catches streams that stall before that"
 
 

@@ -255,6 +255,8 @@ def summary(shown: str, ready: dict[str, Any], window: float, rows: Sequence[Row
         f"{count(troubled) if troubled else 'none'} in trouble",
         f"{count(ready.get('in_flight', 0))} in flight",
     ]
+    if ready.get("redis") == "out":
+        said.insert(1, "Redis is out")
     if ready.get("reload_errors"):
         said.insert(1, "a changed file was refused")
     return ", ".join(said)

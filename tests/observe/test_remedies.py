@@ -14,6 +14,7 @@ from proxy.observe.remedies import remedy_of
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Credentials, IdempotencyKey, Timeouts
 from proxy.retry.reasons import NO_TIME
+from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport.faults import CertificateFileError, dialling
 
 POLICY = policy("api")
@@ -82,6 +83,13 @@ def test_a_remedy_names_the_setting(outcome: Outcome, why: str, said: str) -> No
     own = replace(POLICY, timeouts=Timeouts(total=120.0))
     assert said in remedy_of(outcome, why, own, "POST")
     json.dumps(remedy_of(outcome, why, own, "POST"))
+
+
+def test_a_stream_that_ended_too_soon_is_told_of_the_event_unless_the_app_gets_one() -> None:
+    why, detail = "its answer had begun to go to the app", UNFINISHED.detail
+    assert "streams: {unfinished: event}" in remedy_of(Outcome.COMMITTED, why, POLICY, "POST", detail)
+    own = replace(POLICY, unfinished="event")
+    assert "unfinished" not in remedy_of(Outcome.COMMITTED, why, own, "POST", detail)
 
 
 def test_a_refused_key_is_the_matter_of_whoever_gave_it() -> None:

@@ -167,6 +167,13 @@ def test_a_limit_and_an_outage_are_shown_with_what_made_them() -> None:
     assert row(out).as_data()["weather"] == out["weather"]
 
 
+def test_the_first_line_says_what_is_wrong_with_redrive_itself() -> None:
+    wrong = READY | {"redis": "out", "reload_errors": ["redrive.yaml:1:1: …"]}
+    said = summary("127.0.0.1:9901", wrong, 40.0, [])
+    assert said.startswith("127.0.0.1:9901 is ready, a changed file was refused, Redis is out, last 40 s")
+    assert "Redis" not in summary("127.0.0.1:9901", READY | {"redis": "up"}, 40.0, [])
+
+
 def test_orders() -> None:
     rows = board(
         live("calm", 500, recent={"p95": 0.1}),
