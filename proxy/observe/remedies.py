@@ -9,7 +9,7 @@ from __future__ import annotations
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
 from proxy.retry.gates import GATES
 from proxy.retry.policy import Policy
-from proxy.retry.reasons import NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
+from proxy.retry.reasons import BY_OWN_CODE, NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
 from proxy.retry.stream_ends import UNFINISHED
 
 #: Remedies that depend on nothing but the outcome.
@@ -67,10 +67,7 @@ def remedy_of(
     if outcome is Outcome.ATTEMPTS_EXHAUSTED:
         return _exhausted(policy.strategy.max_attempts, _start(detail))
     if outcome is Outcome.BUCKET_EMPTY:
-        return _start(detail) + (
-            "too many attempts fail for retries to be affordable: mend that first; then give the bucket more capacity, "
-            "or a refill"
-        )
+        return _start(detail) + _unaffordable(why)
     if outcome is Outcome.PUSHBACK_TOO_LONG:
         return (
             f"raise pushback.max_delay (now {as_written(policy.pushback.max_delay)}) if the call may wait for so long"
@@ -90,6 +87,14 @@ def remedy_of(
             return "the upstream needs more capacity, or fewer calls; pushback.hold says how long calls wait for it"
         return "raise limits.waiting, or send less at a time"
     return ""
+
+
+def _unaffordable(why: str) -> str:
+    """Return the remedy for a call whose retry nothing pays for, for this reason."""
+    first = "too many attempts fail for retries to be affordable: mend that first; then "
+    if why == BY_OWN_CODE:
+        return f"{first}let the strategy's own code grant more retries"
+    return f"{first}give the bucket more capacity, or a refill"
 
 
 def _committed(why: str, policy: Policy, detail: str, *, is_grpc: bool) -> str:

@@ -24,6 +24,7 @@ TOO_LATE_FOR_A_PLACE = "no place among the attempts under way became free before
 GAVE_UP_ITS_PLACE = "limits.waiting was used up, and its place went to a call of a better priority"
 CIRCUIT_OPEN = "the circuit breaker of every endpoint is open"
 NO_TOKEN = f"{GATES['rate']} has no token for it"
+BY_OWN_CODE = "the strategy refuses it"
 SHUT_DOWN = "the proxy shut down, and no longer waited for it"
 
 

@@ -15,6 +15,7 @@ from proxy.retry.call_state import CallState
 from proxy.retry.facts import Class, Failure, FaultKind, Outcome
 from proxy.retry.fallback import SAFE_METHODS
 from proxy.retry.reasons import (
+    BY_OWN_CODE,
     CIRCUIT_OPEN,
     NO_LONGER_SAFE,
     NO_PLACE,
@@ -151,7 +152,7 @@ def _unaffordable(cls: Class, call: CallState, now: float) -> str:
         return why
     price = 0.0 if bucket is None else bucket.price(cls)
     if bucket is None or bucket.affords(price, now):
-        return "the bucket refused it" if call.policy.strategy.custom is None else "the strategy refuses it"
+        return "the bucket refused it" if call.policy.strategy.custom is None else BY_OWN_CODE
     spec, level = bucket.spec, bucket.level(now)
     if spec.kind == "throttle":
         return f"the bucket has {round(level, 1):g}, and retries need more than {spec.max_tokens / 2:g}"

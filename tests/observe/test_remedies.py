@@ -13,7 +13,7 @@ from support.front import policy
 from proxy.observe.remedies import remedy_of
 from proxy.retry.facts import Outcome
 from proxy.retry.policy import Credentials, IdempotencyKey, Timeouts
-from proxy.retry.reasons import NO_TIME
+from proxy.retry.reasons import BY_OWN_CODE, NO_TIME
 from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport.faults import CertificateFileError, dialling
 
@@ -125,6 +125,12 @@ def test_a_closed_port_is_told_of_where_the_bucket_ran_dry_too() -> None:
     detail = dialling(ConnectionRefusedError()).detail
     said = remedy_of(Outcome.BUCKET_EMPTY, "", POLICY, "GET", detail)
     assert said.startswith("nothing listens there: start the upstream, or correct url; too many attempts fail")
+
+
+def test_a_strategy_of_ones_own_is_not_told_of_a_bucket_that_it_does_not_have() -> None:
+    assert remedy_of(Outcome.BUCKET_EMPTY, BY_OWN_CODE, POLICY, "GET").endswith(
+        "let the strategy's own code grant more retries"
+    )
 
 
 def test_a_committed_grpc_call_is_told_of_its_head_since_first_byte_does_not_apply_to_it() -> None:
