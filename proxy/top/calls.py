@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from proxy.config.problems import did_you_mean
@@ -37,6 +38,8 @@ DECISIONS = {
     "client_gone": "the app went away",
     "denied": "not sent: denied",
 }
+#: The gates that an answer or a failure of the upstream closes.
+_BEGUN = ("cooldown", "limit", "outage")
 #: Seconds between two looks at a redrive whose calls are followed.
 EVERY = 1.0
 
@@ -80,19 +83,55 @@ def why(port: AdminPort, number: int | None, *, as_json: bool) -> None:
     """Print why the call with this number ended as it did, as JSON if `as_json`; None is the last call that was retried
     or refused, or did not succeed. Raises AdminError, also if the call is no longer kept.
     """
-    call = asyncio.run(_call(port, number))
-    told = [json.dumps(call, indent=2)] if as_json else fold(story(call), _columns())
+    call, cause = asyncio.run(_call(port, number))
+    told = [json.dumps(call, indent=2)] if as_json else fold(story(call, cause), _columns())
     print("\n".join(told))
 
 
-async def _call(port: AdminPort, number: int | None) -> dict[str, Any]:
+async def _call(port: AdminPort, number: int | None) -> tuple[dict[str, Any], str]:
+    """The call, and the beginning of its hold in words ("": nothing held it, or that is forgotten)."""
     async with AdminClient(port) as client:
         if number is not None:
-            return await client.request(number)
-        found: list[dict[str, Any]] = (await client.requests({"only": "notable", "limit": "1"}))["requests"]
-        if not found:
-            raise AdminError(f"no call that {port.shown} remembers was retried or refused, and all succeeded")
-        return found[0]
+            call = await client.request(number)
+        else:
+            found: list[dict[str, Any]] = (await client.requests({"only": "notable", "limit": "1"}))["requests"]
+            if not found:
+                raise AdminError(f"no call that {port.shown} remembers was retried or refused, and all succeeded")
+            call = found[0]
+        try:
+            return call, cause_of(call, await client.series(call["upstream"])) if _held(call)[0] else ""
+        except AdminError:  # the upstream is no longer in the file
+            return call, ""
+
+
+def _held(call: Mapping[str, Any]) -> tuple[str, float]:
+    """The last hold of a call: its gate ("cooldown", "limit", "outage"; "" for none that an upstream began), and its
+    end in seconds after the call's beginning.
+    """
+    told = [call.get("detail") or "", *(str(attempt.get("why", "")) for attempt in call["history"])]
+    for gate in _BEGUN:
+        if any(GATES[gate] in each for each in told) or call["outcome"] == {"cooldown": "cooling"}.get(gate, gate):
+            return gate, call["duration"]
+    held = [attempt for attempt in call["history"] if attempt.get("held_by") in _BEGUN]
+    return (held[-1]["held_by"], held[-1].get("start", 0.0)) if held else ("", 0.0)
+
+
+def cause_of(call: Mapping[str, Any], series: Mapping[str, Any]) -> str:
+    """The beginning of the cooldown, limit or outage that held a call, in words; "" if none is known. `series`: the
+    last ones of the call's upstream, as /series has them.
+    """
+    holder, until = _held(call)
+    end = datetime.fromisoformat(call["time"]).timestamp() + until
+    if holder == "cooldown":
+        began = [each for each in series["cooldowns"] if each["began"] <= end]
+        said = "the {field} of a {status} from {endpoint} asked for {asked}"
+        return said.format(asked=duration(began[-1]["seconds"]), **began[-1]) + _at(began[-1]["began"]) if began else ""
+    changes = [each for each in series["weather"] if each["event"] == f"{holder}_began" and each["at"] <= end]
+    return changes[-1]["says"] + _at(changes[-1]["at"]) if changes else ""
+
+
+def _at(instant: float) -> str:
+    return f", at {datetime.fromtimestamp(instant, UTC):%H:%M:%S} UTC"
 
 
 def _columns() -> int | None:
@@ -137,8 +176,8 @@ def _end(path: str, room: int) -> str:
     return path if len(path) <= room else f"…{path[1 - room :]}"
 
 
-def story(call: Mapping[str, Any]) -> Iterator[str]:
-    """Why a call ended as it did, line by line."""
+def story(call: Mapping[str, Any], cause: str = "") -> Iterator[str]:
+    """Why a call ended as it did, line by line. `cause`: what began the hold of the call, "" if nothing is known."""
     who = call.get("app") or call.get("agent")
     asked = " ".join(filter(None, (call["method"], call["path"])))  # a CONNECT has no path
     what = f"{asked} to {_where(call)}" if call["method"] else "a request that could not be read"
@@ -150,6 +189,8 @@ def story(call: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {attempt['attempt']}. {_attempt(at)}"
     if call.get("detail") and not any(attempt.get("detail") == call["detail"] for attempt in call["history"]):
         yield f"detail: {call['detail']}"
+    if cause:
+        yield f"what held it: {cause}"
     if call.get("remedy"):
         yield f"what helps: {call['remedy']}"
 

@@ -150,6 +150,12 @@ class AdminClient:
         """The call of this number, one of the last. Raises AdminError, also if it is no longer kept."""
         return await self._read(f"/requests/{number}", missing=f"call {number} is not kept, or is no longer")
 
+    async def series(self, upstream: str) -> dict[str, Any]:
+        """The answer of /series for an upstream, with its last cooldowns, limits and outages. Raises AdminError, also
+        if there is no such upstream.
+        """
+        return await self._read(f"/series?{urlencode({'name': upstream})}")
+
     async def _read(self, path: str, missing: str = "") -> dict[str, Any]:
         """Return the JSON object that the admin port has at `path`. `missing`: the text of the error if the port
         answers 404 because it does not keep the call of that path; "" if the path is not that of a call. Raises

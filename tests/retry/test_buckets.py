@@ -11,6 +11,7 @@ from support.two_runs import examples
 from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket, make_bucket
 from proxy.retry.facts import Class
+from proxy.retry.instants import EPSILON
 from proxy.retry.payment import Payment
 from proxy.retry.sliding_window import EXACT, SlidingCount
 from proxy.retry.waiting_room import WaitingRoom
@@ -241,7 +242,7 @@ def test_windows_agree_with_a_list(steps: list[tuple[float, bool]]) -> None:
             window.count(now)
             window.remove(kept[0])
             kept.pop(0)
-        assert window.count(now) == sum(at + 2.0 > now for at in kept)
+        assert window.count(now) == sum(at + 2.0 > now + EPSILON for at in kept)
 
 
 # -- rate ----------

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import aiohttp
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer
 
-from proxy.top.calls import fold, line, story
+from proxy.retry.gates import GATES
+from proxy.top.calls import cause_of, fold, line, story
 
 CONFIG = "    strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}\n"
 
@@ -106,6 +108,50 @@ def test_a_long_reason_is_folded_between_words_and_stays_under_its_attempt() -> 
         "     (transient: 503): retried after 112 ms",
     ]
     assert list(fold(["what helps: another word"], 1)) == ["what helps: another word"]
+
+
+async def test_why_names_the_answer_that_began_what_held_a_call(tmp_path: Path) -> None:
+    async with Upstream(answer(429, b"", "Retry-After: 50")) as upstream:
+        config = f"upstreams:\n  api:\n    url: {upstream.url}\n    pushback: {{cooldown: reject}}\n"
+        async with Redrive(tmp_path, config) as proxy:
+            assert await ask(f"{proxy.url}/api/first", "POST") == 429
+            assert await ask(f"{proxy.url}/api/second") == 429
+            status, out, err = await redrive("why", "--admin", proxy.admin, "2")
+            assert (status, err) == (0, "")
+            place = re.escape(upstream.url.removeprefix("http://"))
+            assert re.search(
+                rf"^what held it: the retry-after of a 429 from {place} asked for 50 s, at [\d:]{{8}} UTC$",
+                out,
+                re.MULTILINE,
+            )
+            status, out, _ = await redrive("why", "--admin", proxy.admin, "1")
+            assert "what held it" not in out
+
+
+def test_what_held_a_call_is_the_last_that_began_before_its_end() -> None:
+    call = {"time": "2026-01-01T09:14:03.120Z", "duration": 20.0, "outcome": "overloaded", "upstream": "a"}
+    call |= {"detail": f"{GATES['limit']} did not let it go before its deadline", "history": []}
+    end = 1767258863.12
+    changes = [
+        {"event": "limit_began", "at": end - 60, "says": "a limit of 2 attempts at a time began: …"},
+        {"event": "outage_began", "at": end - 30, "says": "an outage began: …"},
+        {"event": "limit_over", "at": end - 10, "says": "the limit is over"},
+        {"event": "limit_began", "at": end + 1, "says": "a later one"},
+    ]
+    series = {"cooldowns": [], "weather": changes}
+    assert cause_of(call, series) == "a limit of 2 attempts at a time began: …, at 09:13:23 UTC"
+    outage = call | {"outcome": "outage", "detail": ""}
+    assert cause_of(outage, series) == "an outage began: …, at 09:13:53 UTC"
+    held = call | {"outcome": "success", "detail": "", "history": [{"attempt": 1, "held": 2.0, "held_by": "outage"}]}
+    held["history"][0]["start"] = 2.0
+    own = {"began": end - 1.0, "seconds": 1.0, "status": 503, "field": "retry-after", "endpoint": "a:80"}
+    assert cause_of(held, {"cooldowns": [own], "weather": [*changes, changes[1] | {"at": end - 5.0}]}) == (
+        "an outage began: …, at 09:13:53 UTC"
+    ), "what began after the hold did not hold it"
+    assert cause_of(held, series) == "an outage began: …, at 09:13:53 UTC"
+    assert cause_of(held, {"cooldowns": [], "weather": []}) == ""
+    *_, told, helps = story(call | {"method": "GET", "path": "/", "status": 503, "remedy": "wait"}, "an outage")
+    assert (told, helps) == ("what held it: an outage", "what helps: wait")
 
 
 async def test_why_without_a_number_says_that_there_is_no_such_call(tmp_path: Path) -> None:
