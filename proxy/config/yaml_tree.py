@@ -495,10 +495,12 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
             at = error.context_mark or at
         line = _line(text, at)
         message = error.problem or "this is not valid YAML"
-        if error.context and error.context_mark is not None:
+        if error.context and error.context_mark is not None and not error.context.endswith(" node"):
             message += f" ({error.context} that began on line {error.context_mark.line + 1})"
         if at is not None and line[at.column : at.column + 1] == "\t":
             message = "a tab where YAML needs spaces; indent with spaces"
+        if at is not None and line[at.column : at.column + 1] in _CLOSING and "expected ','" not in message:
+            message = f"a {line[at.column]} that closes nothing, or comes before a value"
         begun = error.context_mark if "scanning an alias" in message else at
         if begun is not None and (remedy := _alias(message, _line(text, begun)[begun.column :])):
             message = remedy
@@ -518,6 +520,8 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
     return mark, f"this is not valid YAML: {' '.join(message.split())}"
 
 
+#: The marks that close a mapping or a list within a line.
+_CLOSING = ("}", "]")
 #: PyYAML's messages for errors that people make often, each with its meaning.
 _PLAIN_WORDS = (
     (
@@ -529,11 +533,15 @@ _PLAIN_WORDS = (
     ("did not find expected ',' or ']'", "a comma or the closing ] is missing"),
     ("expected ',' or '}'", "a comma or the closing } is missing"),
     ("expected ',' or ']'", "a comma or the closing ] is missing"),
+    ("did not find expected node content", "a value is missing, or what stands here can't begin one"),
     ("found unexpected end of stream", "the file ends before this is closed"),
     ("found character '%' that cannot start any token", "text that begins with % must be quoted"),
     ("found character '@' that cannot start any token", "text that begins with @ must be quoted"),
     ("found character '`' that cannot start any token", "text that begins with ` must be quoted"),
     ("found character that cannot start any token", "text that begins with @, ` or % must be quoted"),
+    ("block sequence entries are not allowed in this context", "a list's - where none can be: begin it on a new line"),
+    ("did not find expected <document start>", "text after the end of the document"),
+    ("did not find expected alphabetic or numeric character", "a name is missing"),
     ("mapping values are not allowed in this context", "a colon and a space where no key can be"),
     ("while scanning a simple key", "in the line"),
     ("while scanning a quoted scalar", "the quoted text"),
@@ -542,7 +550,7 @@ _PLAIN_WORDS = (
     ("while parsing a block collection", "in the list"),
     ("while parsing a flow mapping", "in the { }"),
     ("while parsing a flow sequence", "in the [ ]"),
-    ("while scanning", "in what is read"),
+    ("while scanning", "in"),
 )
 
 

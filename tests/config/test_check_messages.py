@@ -79,6 +79,16 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
             "quote text that contains a colon and a space, or a comma",
         ),
         (
+            "upstreams: {a: {url: http://x}}}\n",
+            "1:32: this is not valid YAML: a } that closes nothing, or comes before a value",
+        ),
+        (
+            "upstreams: {a: {url: , }}\nlisten: [ , 1]\n",
+            "2:11: this is not valid YAML: a value is missing, or what stands here can't begin one",
+        ),
+        ("include: - a.yaml\n", "1:10: this is not valid YAML: a list's - where none can be: begin it on a new line"),
+        ("drain: 5s\n...\nlisten: x\n", "3:1: this is not valid YAML: text after the end of the document"),
+        (
             f"{UPSTREAM}    timeouts: 5s\n",
             "4:15: upstreams.a.timeouts: must be a mapping, not '5s' (did you mean {total: 5s}?)",
         ),
