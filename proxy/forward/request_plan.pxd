@@ -11,8 +11,9 @@ from proxy.wire.http1.response cimport ResponseHead as Answer
 
 
 cdef class Naming:
-    cdef public tuple fields
+    cdef public tuple lines
 
+    @cython.locals(raw=bytes, lowered=bytes, mark=bytes, line=bytes, at=cython.Py_ssize_t)
     cpdef bint is_same(self, Asking head, Asking like) except -1
 
 

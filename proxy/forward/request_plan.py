@@ -56,23 +56,32 @@ def destination_of(
 
 class Naming:
     """The fields of a request that name its app, with their values. Another request in which these fields have the same
-    values comes from the same app.
+    lines comes from the same app.
+
+    lines: tuple[tuple[bytes, bytes], ...]   of each field: the bytes with which its line begins in lower case, a line
+                                             feed included, and the whole line as it came, b"" if there is none
     """
 
-    __slots__ = ("fields",)
+    __slots__ = ("lines",)
 
-    def __init__(self, fields: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
-        self.fields = fields
+    def __init__(self, lines: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.lines = lines
 
     def is_same(self, head: RequestHead, like: RequestHead) -> bool:
-        """Whether a request with this head comes from the same app: the fields that name its app have the values of
-        this object. `like`: the head of a request that has these values.
+        """Whether a request with this head comes from the same app: each field that names its app has the line of this
+        object, and no other. `like`: the head of a request that has these lines.
         """
-        return head.has_lines_of(like) or self._names(head)
-
-    def _names(self, head: RequestHead) -> bool:
-        """Whether the fields that name the app have these values, field by field."""
-        return all(tuple(head.get_all(name)) == values for name, values in self.fields)
+        if head.has_lines_of(like):
+            return True
+        raw, lowered = head.text(), head.lowered
+        for mark, line in self.lines:
+            at = lowered.find(mark)
+            if at < 0:
+                if line:
+                    return False
+            elif not line or raw[at : at + len(line)] != line or lowered.find(mark, at + 1) >= 0:
+                return False
+        return True
 
 
 class LatestRequest:

@@ -15,6 +15,7 @@ from proxy.forward.request_plan import Naming
 from proxy.retry.apps import PRIORITY_FIELD, Apps, NamedApp
 from proxy.retry.facts import Fields, Outcome
 from proxy.server.routing import Rejection, denied
+from proxy.wire.fields import needle
 from proxy.wire.head import RequestHead
 
 #: `struct ucred` of Linux: pid, uid, gid.
@@ -83,13 +84,18 @@ def app_of(apps: Apps, head: Fields, name: str) -> NamedApp:
 
 
 def naming_of(apps: Apps, head: RequestHead) -> Naming:
-    """The fields of a request that name its app by the configuration `apps`, with their values: another request with
+    """The fields of a request that name its app by the configuration `apps`, with their lines: another request with
     these has the same app.
     """
     names = [PRIORITY_FIELD, *apps.fields]
     if "proxy_user" in apps.by:
         names.append("proxy-authorization")
-    return Naming(tuple((name, tuple(head.get_all(name))) for name in names))
+    raw, lines = head.text(), list[tuple[bytes, bytes]]()
+    for name in names:
+        mark = needle(name)
+        at = head.lowered.find(mark)
+        lines.append((mark, raw[at : raw.index(b"\r", at) + 1] if at >= 0 else b""))
+    return Naming(tuple(lines))
 
 
 def not_named(apps: Apps, *, is_proxy: bool) -> Rejection:

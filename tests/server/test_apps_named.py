@@ -73,11 +73,17 @@ async def test_requests_of_one_connection_are_of_the_app_that_each_names() -> No
             ("A: 2",),
             (basic("batch"), "A: 2"),
             same,
+            ("x-app:web", "A: 3"),
+            ("X-App: webs", "A: 3"),
+            ("X-App: web", "A: 4", "X-App: batch"),
+            ("X-App: batch", "A: 5", "X-App: web"),
+            ("X-App: batch", "A: 6"),
         ]
-        assert await names(front, *asked) == ["web", "web", "web", "batch", "others", "batch", "web"]
-        assert [each.one("x-app") for each in upstream.requests] == [None] * 7
+        of = ["web", "web", "web", "batch", "others", "batch", "web", "web", "others", "web", "batch", "batch"]
+        assert await names(front, *asked) == of
+        assert [each.one("x-app") for each in upstream.requests] == [None] * 12
         assert all(each.one("proxy-authorization") is None for each in upstream.requests)
-        assert [each.one("a") for each in upstream.requests] == ["1", "1", "2", "2", "2", "2", "1"]
+        assert "".join(str(each.one("a")) for each in upstream.requests) == "112222133456"
 
 
 async def test_the_app_of_a_request_that_differs_only_in_its_path_is_the_same() -> None:
