@@ -162,8 +162,9 @@ MODULES = [
 
 #: Rooms whose objects go from process to process: policies to workers, and from them what was counted and logged.
 PICKLED = ("proxy.observe.", "proxy.retry.")
-#: A module there whose classes are bases of dataclasses, which have their own way to be pickled.
-BASES = "proxy.retry.value_bases"
+#: Modules there without such code: bases of dataclasses have their own way to be pickled, and a count with a pointer
+#: into memory, which Cython refuses to pickle, stays in its process.
+UNPICKLED = ("proxy.retry.traffic", "proxy.retry.value_bases")
 
 #: Modules there whose objects are in no reference cycle: records, which hold texts, numbers and other records. The
 #: collector would read each of them over and over, and 1,000 are kept. (A decorator in a `.pxd` does not reach a class
@@ -276,7 +277,7 @@ def compiled() -> list[Extension]:
     """The extensions of the package; none where the environment asks for Python alone, as the command does too."""
     if os.environ.get("REDRIVE_PURE", "0") not in ("", "0"):
         return []
-    pickled = [module for module in MODULES if module.startswith(PICKLED) and module != BASES]
+    pickled = [module for module in MODULES if module.startswith(PICKLED) and module not in UNPICKLED]
     parts = []
     for kept in (0, KEPT):
         of_these = [module for module in [SHARED, *MODULES] if (module in BRIEF) == bool(kept)]
