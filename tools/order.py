@@ -38,7 +38,7 @@ SECTIONS
   {
 @calls@
     /* What the collection of garbage asks of each class, too. */
-    *(.text.__pyx_tp_traverse_*)
+    *(.text.__pyx_tp_traverse_* .text.__pyx_tp_clear_*)
   }
   .text.weather :
   {
@@ -96,6 +96,8 @@ def patterns(name: str) -> list[str]:
     base, _, variant = name.partition(".")
     if base.startswith(("__pyx_pw_", "__pyx_pf_", "__pyx_gb_")):
         base = _ORDINAL.sub(r"\1*\2", base)
+    if variant == "cold":  # what the compiler took for errors, of a function that stands elsewhere
+        return [f".text.unlikely.{base}"]
     if variant:
         base += ".*"
     is_ours = base.startswith("__pyx_") and not base.startswith("__pyx_pymod_")

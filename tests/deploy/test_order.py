@@ -32,6 +32,8 @@ CALLS = (
 1 1
 fn=(12) __pyx_pw_5proxy_4pool_4Pool_15rest
 1 1
+fn=(15) __pyx_pw_5proxy_4pool_4Pool_17dial.cold
+1 1
 ob=(1)
 fn=(13) PyList_New
 1 1
@@ -58,9 +60,9 @@ def test_what_ran_of_the_library_is_listed_once(tmp_path: Path, monkeypatch: pyt
     of_calls, of_start = text.index(".text.calls :"), text.index(".text.start :")
     of_weather = text.index(".text.weather :")
     seldom = text.index(".text.seldom :")
-    assert (
-        "*(.text.__pyx_f_5proxy_4pool_4Pool_lease .text.__pyx_pw_5proxy_4pool_4Pool_*rest)" in text[of_calls:of_weather]
-    )
+    listed = text[of_calls:of_weather]
+    assert "*(.text.__pyx_f_5proxy_4pool_4Pool_lease .text.__pyx_pw_5proxy_4pool_4Pool_*rest)" in listed
+    assert "*(.text.unlikely.__pyx_pw_5proxy_4pool_4Pool_*dial)" in listed
     assert "*(.text.__pyx_f_6outage_begin)\n" in text[of_weather:of_start]
     assert text.count("Pool_lease") == 1
     names = text[of_start:seldom]
