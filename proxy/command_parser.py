@@ -85,8 +85,7 @@ class _Parser(argparse.ArgumentParser):
             known = _OTHERS if self.prog == "redrive" else {}
             near = known.get(chosen[1]) or next(iter(difflib.get_close_matches(chosen[1], verbs, 1)), None)
             message = f"there is no verb {chosen[1]}" + (f" (did you mean {near}?)" if near else "")
-        message = re.sub(r"argument (\S+): invalid int value: '(.*)'", r"\1 takes a number, not \2", message)
-        message = re.sub(r"argument (\S+): (a number of .*)", r"\1 takes \2", message)
+        message = re.sub(r"argument (\S+): (a number .*)", r"\1 takes \2", message)
         message = re.sub(r"argument (\S+): (names no file)", r"\1 \2", message)
         message = re.sub(r"argument (\S+): expected (?:one|at least one) argument", r"\1 needs a value", message)
         if missing := re.fullmatch(r"the following arguments are required: (\S+)", message):
@@ -190,6 +189,12 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _number(text: str) -> int:
+    if not re.fullmatch("0*[1-9][0-9]{0,15}", text):
+        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text or repr(text)}")
+    return int(text)
+
+
 def _env(verb: argparse.ArgumentParser) -> None:
     option = verb.add_argument
     help_text = "what the lines are for: %(choices)s (default: %(default)s)"
@@ -231,7 +236,7 @@ def _requests(verb: argparse.ArgumentParser) -> None:
     _takes_admin(verb)
     option("--follow", action="store_true", help="print new calls as they end, until Ctrl-C")
     option("--json", action="store_true", help="print each call as one JSON object, with its attempts")
-    option("--limit", type=int, default=20, metavar="N", help="at most so many (default: %(default)s)")
+    option("--limit", type=_number, default=20, metavar="N", help="at most so many (default: %(default)s)")
     option("--notable", action="store_true", help="only calls that were retried or refused, or did not succeed")
     for name, meant in (
         ("upstream", "calls to this upstream"),
@@ -247,7 +252,7 @@ def _why(verb: argparse.ArgumentParser) -> None:
     _takes_admin(verb)
     verb.add_argument("--json", action="store_true", help="print the call as one JSON object")
     help_text = "the call's number, as redrive requests shows it (default: the last call that was retried or failed)"
-    verb.add_argument("number", type=int, nargs="?", metavar="ID", help=help_text)
+    verb.add_argument("number", type=_number, nargs="?", metavar="ID", help=help_text)
 
 
 def _ca(verb: argparse.ArgumentParser) -> None:

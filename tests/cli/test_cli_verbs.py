@@ -143,7 +143,9 @@ def test_every_package_that_redrive_depends_on_is_named_by_the_module_that_it_ha
             "unrecognized arguments: -c (a policy test names its configuration under config:); "
             "redrive test --help says more",
         ),
-        (["why", "abc"], "ID takes a number, not abc; redrive why --help says more"),
+        (["why", "abc"], "ID takes a number from 1 on, not abc; redrive why --help says more"),
+        (["why", "-1"], "ID takes a number from 1 on, not -1; redrive why --help says more"),
+        (["requests", "--limit", "0"], "--limit takes a number from 1 on, not 0; redrive requests --help says more"),
         (["ca", "show", "all"], "unrecognized arguments: all; redrive ca show --help says more"),
         (["explain", "GET"], "the following arguments are required: URL; redrive explain --help says more"),
         (
