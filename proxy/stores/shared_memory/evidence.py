@@ -7,7 +7,7 @@ refusal counts, is not in the record, since each attempt changes it (`traffic`).
 
 from __future__ import annotations
 
-from proxy.retry.evidence import LATEST, Evidence
+from proxy.retry.evidence import Evidence
 from proxy.retry.traffic import Traffic
 from proxy.stores.shared_memory.endings import KEPT, packed, unpacked
 from proxy.stores.shared_memory.numbers import Names, Numbers
@@ -36,7 +36,7 @@ class SharedEvidence:
         if known != self._known:
             how = dict(evidence.failures)
             endings = [how.get(number, "") for number in evidence._numbers]
-            packs = [packed(endings[at : at + KEPT]) for at in range(0, LATEST, KEPT)]
+            packs = [packed(endings[at : at + KEPT]) for at in range(0, len(endings), KEPT)]
             self._known, self._state = known, (*_NUMBERS.take(evidence), *packs)
         return self._state
 
