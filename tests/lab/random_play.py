@@ -44,6 +44,7 @@ from proxy.retry import actions as act
 from proxy.retry.admission import Admission
 from proxy.retry.buckets import QuotaBucket
 from proxy.retry.facts import FaultKind, Outcome
+from proxy.retry.key_files import RENEWED
 from proxy.retry.machine import Call
 from proxy.retry.policy import Policy
 from proxy.retry.scope_state import ScopeState
@@ -467,8 +468,9 @@ def _spent(player: Player, quota: Any) -> float:
             continue
         spec = quota.spec
         records = {each.attempt: each for each in state.history if state.earlier + 1 < each.attempt <= state.attempts}
-        if state.spared and records and records[max(records)].fault is FaultKind.CONNECT_FAILURE:
-            del records[max(records)]  # a probe that was to be sent again: what it had paid came back
+        probed = sum(each.decision in ("probed", RENEWED) for each in state.history)
+        if state.spared > probed and records and records[max(records)].fault is FaultKind.CONNECT_FAILURE:
+            del records[max(records)]  # a probe that was to be sent again, and was not: what it had paid came back
         prices = {number: each.price for number, each in records.items() if each.decision != "probed"}
         is_last = call is player.calls[-1]
         charge = state.next_attempt.app_paid

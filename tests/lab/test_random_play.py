@@ -30,6 +30,11 @@ def test_a_key_is_not_used_too_soon_at_an_endpoint_that_refused_it_while_another
     assert not broken(drawn(811673))
 
 
+def test_what_a_probe_paid_stays_paid_if_the_process_ends_meanwhile_and_no_other_follows() -> None:
+    """From SIGTERM nobody is held, so that the failed probe is an attempt like others."""
+    assert not broken(drawn(911168))
+
+
 def test_scripts_reach_all_gates_and_ends() -> None:
     """Else the laws would say little."""
     left = {"cooldown", "ahead", "limit", "outage", "rate", "concurrency"}
