@@ -499,7 +499,8 @@ def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
             message += f" ({error.context} that began on line {error.context_mark.line + 1})"
         if at is not None and line[at.column : at.column + 1] == "\t":
             message = "a tab where YAML needs spaces; indent with spaces"
-        if at is not None and line[at.column : at.column + 1] in _CLOSING and "expected ','" not in message:
+        is_apart = "expected ','" in message or "while scanning an a" in message  # what an alias or anchor lacks
+        if at is not None and line[at.column : at.column + 1] in _CLOSING and not is_apart:
             message = f"a {line[at.column]} that closes nothing, or comes before a value"
         begun = error.context_mark if "scanning an alias" in message else at
         if begun is not None and (remedy := _alias(message, _line(text, begun)[begun.column :])):
@@ -542,6 +543,8 @@ _PLAIN_WORDS = (
     ("block sequence entries are not allowed in this context", "a list's - where none can be: begin it on a new line"),
     ("did not find expected <document start>", "text after the end of the document"),
     ("did not find expected alphabetic or numeric character", "a name is missing"),
+    ("found unknown escape character", "a \\ that means nothing here: put it twice, or use single quotes"),
+    ("while parsing a quoted scalar", "in the quoted text"),
     ("mapping values are not allowed in this context", "a colon and a space where no key can be"),
     ("while scanning a simple key", "in the line"),
     ("while scanning a quoted scalar", "the quoted text"),

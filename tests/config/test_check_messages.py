@@ -83,6 +83,16 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
             "1:32: this is not valid YAML: a } that closes nothing, or comes before a value",
         ),
         (
+            "upstreams: {a: {url: http://x, hosts: [x, *]}}\n",
+            "1:44: this is not valid YAML: text that begins with * must be quoted, or it is an alias: '*'",
+        ),
+        ("include: [&]\n", "1:12: this is not valid YAML: a name is missing (in an anchor that began on line 1)"),
+        (
+            'include: ["C:\\data"]\n',
+            "1:14: this is not valid YAML: a \\ that means nothing here: put it twice, or use single quotes (in the "
+            "quoted text that began on line 1)",
+        ),
+        (
             "upstreams: {a: {url: , }}\nlisten: [ , 1]\n",
             "2:11: this is not valid YAML: a value is missing, or what stands here can't begin one",
         ),
