@@ -102,7 +102,7 @@ class PartLease(Lease):
     reply on.
     """
 
-    __slots__ = ("_at", "_back", "_capacity", "future", "most", "part")
+    __slots__ = ("_at", "_capacity", "future", "most", "part")
 
     def __init__(self, lasts: float, capacity: float = math.inf) -> None:
         super().__init__(lasts)
@@ -110,7 +110,6 @@ class PartLease(Lease):
         self.future = Reserved()
         self.part = self.most = 0.0
         self._at = math.inf  # until when the part has brought its tokens; infinity while a report is under way
-        self._back = 0.0  # tokens put back beside reserved ones since the last report was sent
 
     @property
     def held(self) -> float:
@@ -146,20 +145,7 @@ class PartLease(Lease):
             wait = min(wait, self.future.at(math.ceil(short)) - now)
         return wait
 
-    def put_back(self, amount: float) -> float:
-        """Put tokens back. While reserved tokens come, all of them stay in the lease, so that the call that waits for
-        those can be sent earlier, and the last of those are for the call after it. Otherwise as many stay as were spent
-        since the last report. Returns the rest, which is to be reported as earned.
-        """
-        if amount <= 0 or not self.future.count:
-            return super().put_back(amount)
-        self.left += amount
-        self.spent -= amount
-        self._back += amount
-        return 0.0
-
     def send(self, keep: float, now: float) -> tuple[float, float, float]:
-        self._back = 0.0
         self.mature(now)
         if self.left < 0:  # the next tokens that come were spent already
             self.left += self.future.skip(math.ceil(-self.left))
@@ -176,9 +162,7 @@ class PartLease(Lease):
         """Note the reply of Redis to a report: the part of the rate and the tokens that it grants."""
         self.future.add(grant.first, grant.pause, grant.reserved)
         self.part, self.most, self._at = grant.part, grant.most, now
-        self.spent += self._back  # the next report says that they were not spent, and not that they were earned
         self.confirmed(grant.lease - grant.reserved)
-        self.spent -= self._back
         if self.future.count:  # Redis takes these as spent when they come
             self.until = min(self.until, self.future.at(self.future.count) + IDLE)
 
