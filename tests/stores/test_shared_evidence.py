@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 
 import pytest
@@ -13,10 +14,12 @@ from proxy.retry.factory import Factory
 from proxy.retry.loads import Loads
 from proxy.retry.traffic import Traffic
 from proxy.retry.weather_changes import WeatherChanged, WeatherWatch
+from proxy.stores.shared_memory import records
 from proxy.stores.shared_memory.evidence import SharedEvidence
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
+from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.records import LANES, Memory, descriptor
-from proxy.stores.shared_memory.traffic import count_by
+from proxy.stores.shared_memory.traffic import OtherWorkers, count_by
 
 unshared = iter(range(1_000_000))
 
@@ -161,3 +164,40 @@ def test_endings_of_the_latest_refusals_are_known_to_the_others() -> None:
     SharedEvidence().restore(theirs, SharedEvidence().state(mine))
     assert theirs.failures == [(3, "reset"), *mine.failures]
     assert (theirs.pace, theirs.latest_share) == (mine.pace, mine.latest_share)
+
+
+# -- records of other scopes ----------
+
+
+@pytest.fixture(name="few_records")
+def _few_records(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """Memory in which a third lane takes the record of another one."""
+    monkeypatch.setattr(records, "LANES", 2)
+    monkeypatch.setattr(records, "PROBES", 2)
+    return open_memory(descriptor())
+
+
+def test_a_scope_does_not_count_the_attempts_of_the_one_that_had_its_record(few_records: Memory) -> None:
+    """Else its refusals by chance were few of very many attempts, and began a limit whenever three came together."""
+    two = factories(few_records, 2)
+    for number, each in itertools.product(range(2), two):
+        Worker(each, f"before {number}").is_well(0.0, calls=20_000, seconds=0.001)
+    began = limits_of([Worker(each, "now") for each in two], 50.0, 0.15, 4, 1500)
+    assert began == limits_of([Worker(Factory(), "now")], 50.0, 0.15, 4, 1500)
+
+
+def test_attempts_are_counted_under_the_number_of_the_record_that_the_lane_has_now(few_records: Memory) -> None:
+    scopes = [[Worker(each, f"scope {number}") for each in factories(few_records, 2)] for number in range(5)]
+    numbers = set()
+    for seconds, (one, other) in enumerate(scopes * 3):
+        for worker in (one, other, one):
+            worker.fails(worker.sends(Waiting(), 10.0 + seconds), REFUSED, 10.5 + seconds)
+        lane, traffic = one.governor.first, one.governor.traffic
+        assert isinstance(lane, SharedLane)
+        assert isinstance(traffic.others, OtherWorkers)
+        assert traffic.others.number == lane.record.number
+        before = traffic.all_ended()
+        other.is_well(10.6 + seconds, calls=1)
+        assert traffic.all_ended() == before + 1
+        numbers.add((one, lane.record.number))
+    assert len(numbers) > len(scopes)

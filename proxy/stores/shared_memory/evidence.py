@@ -7,10 +7,15 @@ refusal counts, is not in the record, since each attempt changes it (`traffic`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from proxy.retry.evidence import Evidence
 from proxy.retry.traffic import Traffic
 from proxy.stores.shared_memory.endings import KEPT, packed, unpacked
 from proxy.stores.shared_memory.numbers import Names, Numbers
+
+#: Shares an endpoint's count of attempts, under the number of its lane's record.
+Share = Callable[[Traffic, int], None]
 
 #: The attributes that are shared. A test compares this with those that the class has.
 SHARED: Names = {Evidence: ("_all", "_at", "_numbers", "_refusals", "_refused", "_times", "_upto")}
@@ -21,14 +26,21 @@ _REMEMBERED = 16
 
 class SharedEvidence:
     """The numbers of one lane's evidence in its record, as one worker knows them. They seldom change, so they are only
-    worked out, and taken over, if they have.
+    worked out, and taken over, if they have. `share`: shares an endpoint's count of attempts; None if another lane does
+    that.
     """
 
-    __slots__ = ("_known", "_state")
+    __slots__ = ("_known", "_share", "_state")
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share | None = None) -> None:
+        self._share = share
         self._known: tuple[float, ...] = ()  # what is different after each change,
         self._state: tuple[float, ...] = ()  # and the numbers
+
+    def count_by(self, traffic: Traffic, number: int) -> None:
+        """Have `traffic` count under the number that the lane's record has now."""
+        if self._share is not None:
+            self._share(traffic, number)
 
     def state(self, evidence: Evidence) -> tuple[float, ...]:
         """The numbers of this evidence."""

@@ -19,6 +19,7 @@ from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
 from proxy.retry.caller import Name
 from proxy.retry.circuit_breaker import CircuitBreaker
 from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.cooldown import ALL_CALLERS
 from proxy.retry.credentials import Roster
 from proxy.retry.cubic_limiter import CubicLimiter
 from proxy.retry.factory import Factory, Key
@@ -53,7 +54,7 @@ from proxy.stores.shared_memory.records import (
     digest,
 )
 from proxy.stores.shared_memory.scope import SharedScope
-from proxy.stores.shared_memory.traffic import count_by
+from proxy.stores.shared_memory.traffic import count_by, ended_in_all
 
 Made = TypeVar("Made", Bucket, RateBucket, CircuitBreaker)
 
@@ -164,9 +165,11 @@ class SharedFactory(Factory):
             def begin(at: int, _: Former | None) -> None:
                 nonlocal made
                 made = True
-                self._write(at, lane.QUIET)
+                # The lanes of one endpoint are judged by the attempts that are counted under the first one's number.
+                is_counted = name[1] == ALL_CALLERS
+                self._write(at, lane.quiet(ended_in_all(self.memory, table.number(at)) if is_counted else 0))
 
-            record = Record(table, wanted, begin, len(lane.QUIET))
+            record = Record(table, wanted, begin, lane.SIZE)
             return record, made
 
         def begin_scope(at: int, _: Former | None) -> None:

@@ -28,7 +28,7 @@ from proxy.retry.spacing import Spacing
 from proxy.retry.traffic import Traffic
 from proxy.retry.trial import Cohort, Trial
 from proxy.retry.waiter import Waiter
-from proxy.stores.shared_memory.evidence import SharedEvidence
+from proxy.stores.shared_memory.evidence import Share, SharedEvidence
 from proxy.stores.shared_memory.lane_places import SharedLanePlaces
 from proxy.stores.shared_memory.lane_probe import ELSEWHERE, SharedProbe
 from proxy.stores.shared_memory.numbers import Names, Numbers
@@ -117,7 +117,8 @@ def shared(position: int) -> Callable[[M], M]:
 
 class SharedLane(Lane):
     """A lane in shared memory. `scope`: the state that all lanes of its scope have in common; `key`: a number that
-    identifies the lane among these.
+    identifies the lane among these. `share`: shares the count of the endpoint's attempts, under the number of this
+    lane's record; None if another lane's record has that number.
     """
 
     is_shared = True
@@ -129,13 +130,14 @@ class SharedLane(Lane):
 
     places: SharedLanePlaces
 
-    def __init__(self, traffic: Traffic, record: Record, scope: SharedScope, key: float) -> None:
+    def __init__(self, traffic: Traffic, record: Record, scope: SharedScope, key: float, share: Share | None) -> None:
         super().__init__(traffic)
         self.places = SharedLanePlaces()
         self.record = record
         self._scope = scope
         self._key = key
-        self._evidence = SharedEvidence()
+        self._evidence = SharedEvidence(share)
+        self._evidence.count_by(traffic, record.number)
         self._version = NONE  # the version of the record that this object's state is
         self._busy = -_NEVER  # until when calls may be held
         self.held = -_NEVER  # until when some worker's calls are held (seconds)
@@ -303,6 +305,7 @@ class SharedLane(Lane):
         self.refresh(now)
 
     def restore(self, state: tuple[float, ...]) -> None:
+        self._evidence.count_by(self.traffic, self.record.number)  # which may be another one
         outage = self.outage
         answered_at, probe, since = outage.answered_at, outage.probe, outage.since
         self._busy, self.until, self.delay, status, self.begun, lasts, self.usual_time, well = state[:8]
@@ -347,13 +350,22 @@ class SharedLane(Lane):
             super()._end_limit(now)
 
 
-#: The `state` of a lane that knows of nothing.
-QUIET = (
+def quiet(ended: int = 0) -> tuple[float, ...]:
+    """The `state` of a lane that knows of nothing. `ended`: how many attempts are counted already, which are those of
+    the lane that had its record before.
+    """
+    evidence = Evidence(Traffic())
+    evidence._upto = ended
+    return (*_QUIET, *SharedEvidence().state(evidence))
+
+
+_QUIET = (
     *(-_NEVER, -_NEVER, 0.0, 503.0, -_NEVER, 0.0, 0.0, -_NEVER),
     *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -_NEVER),
     *_LIMIT.take(Limit(Traffic())),
     *_OUTAGE.take(Outage()),
-    *SharedEvidence().state(Evidence(Traffic())),
 )
-if len(QUIET) > LANE_COPY:
+#: How many numbers a lane's `state` has.
+SIZE = len(quiet())
+if SIZE > LANE_COPY:
     raise AssertionError("the state of a lane does not fit into its record")

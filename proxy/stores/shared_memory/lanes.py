@@ -15,6 +15,7 @@ from proxy.retry.lane import Lane
 from proxy.retry.lanes import Lanes
 from proxy.retry.route_names import RouteNames
 from proxy.retry.traffic import Traffic
+from proxy.stores.shared_memory.evidence import Share
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.lost_rows import SharedLostRows
 from proxy.stores.shared_memory.records import Record, digest
@@ -45,7 +46,7 @@ class SharedLanes(Lanes):
         attach: Attach,
         order: Callable[[Name], FairOrder],
         rows: SharedLostRows,
-        share: Callable[[Traffic, int], None],
+        share: Share,
     ) -> None:
         self._scope = scope
         self._attach = attach
@@ -150,8 +151,7 @@ class SharedLanes(Lanes):
     def _lane(self, name: Name, record: Record) -> Lane:
         key = float(digest(name) % _KEYS or 1)
         traffic = self.traffic_of(name[0])
-        lane = self._shared[name] = SharedLane(traffic, record, self._scope, key)
-        if name[1] == ALL_CALLERS:
-            self._share(traffic, record.number)
+        share = self._share if name[1] == ALL_CALLERS else None
+        lane = self._shared[name] = SharedLane(traffic, record, self._scope, key, share)
         lane.queue.order = self._order(name)
         return lane

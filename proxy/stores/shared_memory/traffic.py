@@ -32,9 +32,13 @@ class OtherWorkers:
         self.number = number
 
     def __call__(self) -> int:
-        memory, number = self._memory, self.number
-        words, rows = memory.words, range(memory.rows + 1)
-        return sum([words[memory.ended(row) + number] for row in rows if row != self._row])
+        return ended_in_all(self._memory, self.number, but=self._row)
+
+
+def ended_in_all(memory: Memory, number: int, *, but: int = -1) -> int:
+    """The attempts that are counted under this number in all workers, except that of the row `but`."""
+    words, rows = memory.words, range(memory.rows + 1)
+    return sum([words[memory.ended(row) + number] for row in rows if row != but])
 
 
 def count_by(memory: Memory, row: int, traffic: Traffic, number: int) -> None:
