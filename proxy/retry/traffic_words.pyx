@@ -13,8 +13,10 @@ def count_in(Traffic traffic, words, Py_ssize_t at):
     as long as `traffic` does.
     """
     cdef Py_buffer view
-    if not 0 <= at < len(words):
-        raise IndexError(at)
     PyObject_GetBuffer(words, &view, PyBUF_WRITABLE)
-    traffic._word = <long long*> view.buf + at
+    is_there = 0 <= at < view.len // <Py_ssize_t> sizeof(long long)  # also if the items of `words` are smaller
+    if is_there:
+        traffic._word = <long long*> view.buf + at
     PyBuffer_Release(&view)
+    if not is_there:
+        raise IndexError(at)
