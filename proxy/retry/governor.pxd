@@ -37,7 +37,7 @@ cdef class Governor:
     cpdef answered_undecided(self, str route, Request request, fields, double sent, double now)
     @cython.locals(usual=UsualTimes)
     cpdef _note_time(self, str route, double sent, double now, Traffic traffic)
-    cpdef freed(self, attempt, double sent, double now)
+    cpdef freed(self, attempt, double sent, double now, bint waits)
     cpdef dropped(self, attempt, double sent, double now)
     @cython.locals(base=Lane, lanes=Lanes, limit=Limit, is_simple=bint, several=bint, usual=double, ratio=double)
     cpdef bint failed_freely(self, attempt, RouteNames names, AttemptEnding ending, double sent, double now) except -1

@@ -280,11 +280,16 @@ class Governor:
         if usual.answered(route, now - sent, now, traffic.measure(now)) and usual.count == _KNOWN:
             self.lanes.set_watched()
 
-    def freed(self, attempt: object, sent: float, now: float) -> None:
+    def freed(self, attempt: object, sent: float, now: float, waits: bool) -> None:
         """Note that the head of the answer to an attempt has come, which frees the attempt's place. How the attempt
-        ends is not known yet. `sent`: the time at which it was sent.
+        ends is not known yet. `sent`: the time at which it was sent. `waits`: the first byte that counts is waited for,
+        and has not come; only that byte frees a place under a limit that refusals have begun. Where calls return after
+        a delay or an outage, a model that thinks for seconds would let most of them wait in vain.
         """
-        self._free(self._in.get(attempt, ()), attempt, sent, now)
+        lanes = self._in.get(attempt, ())
+        if waits:
+            lanes = tuple([lane for lane in lanes if not lane.limit.has_evidence])
+        self._free(lanes, attempt, sent, now)
 
     def dropped(self, attempt: object, sent: float, now: float) -> None:
         """Note that an attempt was cancelled, or ended in a way that says nothing about its upstream. `sent`: the time

@@ -313,7 +313,7 @@ class Call:
             return self._begun(flight, reply, verdict, now)
         if verdict is NEEDS_BODY:
             flight.reply = reply
-            call.next_attempt.freed(flight, now)
+            call.next_attempt.freed(flight, now, False)
             return (Peek(attempt, PEEK_LIMIT),)
         return self._answered(flight, reply, verdict, now)
 
@@ -527,9 +527,9 @@ class Call:
         if not looks and kept is None:
             assert verdict is not NEEDS_BODY  # that would be a look
             return self._answered(flight, reply, verdict, now)
-        if looks and bound is None:  # else the first byte that counts frees the attempt's place
-            call.next_attempt.freed(flight, now)
-        elif not (looks or flight.reported):
+        if looks:
+            call.next_attempt.freed(flight, now, bound is not None)
+        elif not flight.reported:
             self._report_answer(flight, now)
         flight.reply = reply
         inside = inside_of(rules, request, reply) if whole and rules.inside else None

@@ -55,5 +55,5 @@ cdef class NextAttempt:
     cpdef Flight take(self, long attempt, state, double now)
     cpdef give_back(self, double now)
     cpdef finish(self, double now)
-    cpdef freed(self, Flight flight, double now)
+    cpdef freed(self, Flight flight, double now, bint waits)
     cpdef dropped(self, Flight flight, double now)

@@ -418,12 +418,12 @@ class NextAttempt:
         picker = self.picker
         return "" if picker is None or flight.endpoint is None or not picker.several else picker.label(flight.endpoint)
 
-    def freed(self, flight: Flight, now: float) -> None:
+    def freed(self, flight: Flight, now: float, waits: bool) -> None:
         """Report to the governor that the head of this attempt's answer has come, which frees the attempt's place. How
-        the attempt ends is reported later.
+        the attempt ends is reported later. `waits`: the first byte that counts is waited for, and has not come.
         """
         if self.admission is not None:
-            self.scope.governor.freed(flight, flight.since, now)
+            self.scope.governor.freed(flight, flight.since, now, waits)
 
     def dropped(self, flight: Flight, now: float) -> None:
         """Report to the governor that the attempt was cancelled, or ended in a way that says nothing about its

@@ -285,17 +285,26 @@ def test_a_plain_answer_is_kept_until_its_first_byte_where_that_is_bounded() -> 
     assert bodiless << Deliver(1, Outcome.SUCCESS)
 
 
-@pytest.mark.parametrize(("bound", "waits"), [(20.0, True), (None, False)])
-def test_a_place_is_free_at_the_first_byte_that_counts_where_that_is_bounded_else_at_the_head(
-    bound: float | None, waits: bool
+@pytest.mark.parametrize(
+    ("bound", "began", "waits"),
+    [(20.0, "refusals", True), (20.0, "cooldown", False), (20.0, "outage", False), (None, "refusals", False)],
+)
+def test_the_first_byte_frees_a_place_where_it_is_bounded_and_refusals_began_the_limit_else_the_head_does(
+    bound: float | None, began: str, waits: bool
 ) -> None:
-    """Contract, section 14: until its first byte comes, the upstream has done nothing for a stream but answer."""
+    """Contract, section 14: until its first byte comes, the upstream has done nothing for a stream but answer. Calls
+    that return from a cooldown go at the head, by section 5: if each waited for the first bytes of those before it,
+    most would be refused, though the upstream could serve them.
+    """
     policy = replace(POLICY, timeouts=Timeouts(first_byte=bound), limit=AutoLimit())
     registry = Registry()
     first, second = (Playbook(policy, method="POST", registry=registry) for _ in range(2))
     lane = first.scope.governor.first
     lane.lasts = True
-    lane.limit.begin_elsewhere(1.0, 1.0, 0.0)
+    if began == "refusals":
+        lane.limit.begin_at_half(2, 0.0)
+    else:
+        lane.limit.return_slowly(0.0, cooldown=began == "cooldown")
     first.scope.governor.lanes.look((lane,), 0.0)
     assert first >> start() << Launch(1) >> request_sent() >> stream(1, at=0.5) << HELD
     if waits:

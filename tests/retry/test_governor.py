@@ -59,7 +59,7 @@ def test_an_attempt_whose_head_came_before_its_end_frees_one_place_alone() -> No
     waiter, attempt = Waiting(), object()
     assert governor.ask(waiter, caller, 1.1) == (1.1, "")
     assert governor.sent(waiter, attempt, 1.1)
-    governor.freed(attempt, 1.1, 1.2)  # its body is looked at
+    governor.freed(attempt, 1.1, 1.2, False)  # its body is looked at
     governor.answered_well(attempt, caller, 1.1, 1.3)
     assert governor.first.places.in_use() == before
     governor.answered_well(object(), caller, 0.5, 1.4)  # one from before the limit
