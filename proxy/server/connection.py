@@ -165,6 +165,8 @@ class AppConnection(ConnectionStream):
         """Note that the app sends no more. Returns True, on which asyncio keeps our own direction open."""
         exchange = self.exchange
         if self.transport is None or not self.transport.can_write_eof():
+            if self.inside is not None and self._first is not None and not self._first.came:
+                self.acceptor.interception.closed_unused(self.inside.authority)
             return False  # TLS has no half-closed connections, for us
         if self._tunnel and exchange is not None:
             exchange.app_ended(None)

@@ -465,6 +465,23 @@ async def test_an_app_that_does_not_trust_us_is_told_of_once(
         assert "redrive env" in local.notices[0]["lines"][0]
 
 
+async def test_an_app_that_looks_at_the_certificate_after_the_handshake_is_told_of_once(
+    authority: Authority, local: Local, tls: ssl.SSLContext
+) -> None:
+    """As curl 8.23 does: it sends no alert, and closes the connection without a request."""
+    async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front:
+        async with front.inside() as app:
+            assert (await app.ask("GET", "/")).status == 200
+        assert not local.notices
+        for _ in range(2):
+            async with front.inside() as app:
+                app.writer.close()
+                await app.rest()
+        assert [notice["event"] for notice in local.notices] == ["handshake"]
+        assert "perhaps it does not trust the local CA" in local.notices[0]["lines"][0]
+        assert "redrive env" in local.notices[0]["lines"][0]
+
+
 async def test_cleartext_where_tls_is_expected(authority: Authority, local: Local, tls: ssl.SSLContext) -> None:
     async with Upstream(tls=tls) as upstream, Intercepting(upstream, authority, local) as front, front.app() as app:
         app.send(request("CONNECT", front.inner, host=front.inner))

@@ -193,14 +193,23 @@ class Interception:
                 "broken",
                 f"an app that called {authority} broke off the TLS handshake; perhaps it does not trust the local CA",
             )
+        self._notify_once(kind, authority, reason or str(error) or type(error).__name__, line)
+
+    def closed_unused(self, authority: str) -> None:
+        """Report an app that closed its connection after the TLS handshake, without a request: clients that look at the
+        certificate only then, as curl 8.23 does, send no alert if they do not trust its CA.
+        """
+        line = f"an app that called {authority} closed its connection after the TLS handshake"
+        self._notify_once("unused", authority, "closed", f"{line}; perhaps it does not trust the local CA")
+
+    def _notify_once(self, kind: str, authority: str, error: str, line: str) -> None:
+        """Report a failed handshake, unless one of its kind has been reported for the authority."""
         if kind != "no_tls":
             line += ': start it under eval "$(redrive env)", or add redrive ca export to its trust store'
         if (kind, authority) in self._reported or len(self._reported) >= MOST_REPORTED:
             return
         self._reported.add((kind, authority))
-        self._notify(
-            "handshake", [line], authority=authority, error=reason or str(error) or type(error).__name__, detail=line
-        )
+        self._notify("handshake", [line], authority=authority, error=error, detail=line)
 
 
 class StandIn(asyncio.Protocol):
