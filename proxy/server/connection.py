@@ -165,8 +165,7 @@ class AppConnection(ConnectionStream):
         """Note that the app sends no more. Returns True, on which asyncio keeps our own direction open."""
         exchange = self.exchange
         if self.transport is None or not self.transport.can_write_eof():
-            if self.inside is not None and self._first is not None and not self._first.came:
-                self.acceptor.interception.closed_unused(self.inside.authority)
+            _note_unused(self)
             return False  # TLS has no half-closed connections, for us
         if self._tunnel and exchange is not None:
             exchange.app_ended(None)
@@ -181,6 +180,8 @@ class AppConnection(ConnectionStream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         transport, self.transport = self.transport, None
+        if exc is not None:
+            _note_unused(self)
         if exc is not None and self._tunnel and transport is not None and transport.can_write_eof():  # not TLS
             socket_close.read_last_words(self._fd, self.data_received, lambda: self.exchange is not None)
         self.acceptor.left(self)
@@ -768,6 +769,13 @@ def _speak_http2(connection: AppConnection, data: bytes) -> None:
     connection.acceptor.handed_over(connection, other)
     transport.set_protocol(cast(asyncio.Protocol, other))
     other.data_received(data)
+
+
+def _note_unused(connection: AppConnection) -> None:
+    """Report an app that ends its connection after the TLS handshake, before the first byte of a request."""
+    inside, first = connection.inside, connection._first
+    if inside is not None and inside.scheme == "https" and first is not None and not first.came:
+        connection.acceptor.interception.closed_unused(inside.authority)
 
 
 def _has_begun(connection: AppConnection) -> bool:
