@@ -142,12 +142,12 @@ def test_rate(redis: Redis, seed: int) -> None:
         said.spend(said.lease)
         keep = rng.choice([0.0, said.lease, said.lease / 2])
         waiting = float(rng.choice([0, 0, 1, 7]))
-        needs = min(waiting, rng.choice([1.0, 1.0, capacity]))
+        first_call, next_calls = rng.choice([0.0, 1.0, 1.0, capacity]), float(rng.randint(0, int(waiting)))
         demand = rng.choice([0.0, 0.4, rate / 20, rate / 3, rate, 3 * rate])
         known = rng.choice(["", capacity / 2, capacity])
         more, crowd = rng.choice([0.0, 1.0, 5.0]), float(len(fleet.holders))
-        sums = [*said.sums, *said.before, keep, waiting, needs, more, demand, said.part, crowd]
-        return [*sums, known, capacity, capacity, rate, 0.0, "channel:"]
+        sums = [*said.sums, *said.before, keep, waiting, first_call, more, demand, said.part, crowd]
+        return [*sums, known, capacity, capacity, rate, 0.0, rng.choice([0.0, 0.0, keep / 2]), next_calls, "channel:"]
 
     def learn(said: Said, reply: list[Any]) -> None:
         said.lease, said.part = reply[0] - reply[4], reply[7]

@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.lab.fleet.tokens import LATE, SCAN_EVERY, SCANNED_A_SECOND, YOUNG
 
-#: Seconds of refill that are reserved at one time, for all holders, and the smallest part, in tokens a second.
-AHEAD, LEAST = 0.1, 0.5
+#: The smallest part, in tokens a second.
+LEAST = 0.5
 #: The share of the rate that is no holder's part, and the same while tokens are owed.
 UNPARTED, UNPARTED_IN_DEBT = 0.05, 0.15
 #: The value of `fair` while all demands together are less than the rate: nothing limits a holder's part.
@@ -34,30 +34,29 @@ class RateReport:
     """A process's report to Redis about a rate: the arguments (`words`) of `rate.lua`."""
 
     __slots__ = (
-        "capacity", "changed", "changed_before", "crowd", "dead", "demand", "has", "holder", "keep", "known_level",
-        "known_made", "making", "more", "next_needs", "rate", "sequence", "spent", "spent_before", "start", "waiting",
+        "capacity", "changed", "changed_before", "coming", "crowd", "dead", "demand", "first_call", "has", "holder",
+        "keep", "known_level", "known_made", "making", "more", "next_calls", "rate", "sequence", "spent",
+        "spent_before", "start", "waiting",
     )  # fmt: skip
 
     def __init__(self, words: Sequence[Any]) -> None:
         self.holder, self.sequence, self.known_made = str(words[0]), int(words[1]), str(words[2])
         self.spent, self.changed, self.spent_before, self.changed_before, self.keep = map(float, words[3:8])
-        self.waiting, self.next_needs, self.more, self.demand, self.has, self.crowd = map(float, words[8:14])
+        self.waiting, self.first_call, self.more, self.demand, self.has, self.crowd = map(float, words[8:14])
         self.known_level = float(words[14]) if words[14] != "" else None
         self.start, self.capacity, self.rate = map(float, words[15:18])
-        self.making, self.dead = str(words[20]), float(words[21])
+        self.coming, self.next_calls = map(float, words[19:21])
+        self.making, self.dead = str(words[22]), float(words[23])
 
 
 class RateKey:
-    """The key of one rate in the played Redis. Its attributes are the fields of the hash that the script describes;
-    `net`: the tokens that no holder (a process with a part or lease) has, less those that are owed; below 0 while
-    tokens are owed.
-    """
+    """The key of one rate in the played Redis. Its attributes are the fields of the hash that the script describes."""
 
     expires = math.inf  # longer than a simulation
 
     def __init__(self) -> None:
         self.made = ""
-        self.born = self.net = self.leased = self.rooms = self.parts = self.promised = 0.0
+        self.born = self.pool = self.owed = self.leased = self.rooms = self.parts = self.promised = 0.0
         self.at = self.scanned = self.lost = self.large = 0.0
         self.mixed, self.fair = -math.inf, ALL_OF_IT
         self.holders = 0
@@ -76,47 +75,45 @@ class RateKey:
             self._make(report, now)
         free = max(0.0, report.rate - self.parts)
         if now > self.at:
-            self.net = min(report.capacity - self.leased - self.rooms, self.net + (now - self.at) * free)
+            self._gain((now - self.at) * free)
+        self._fit(report, self.leased + self.rooms)
         own = self._own(report, record, now)
         record = PartRecord(now) if record is None else record
-        shared = report.rate * (1 - (UNPARTED_IN_DEBT if self.net < 0 else UNPARTED if self.holders > 1 else 0))
+        shared = report.rate * (1 - (UNPARTED_IN_DEBT if self.owed > 0 else UNPARTED if self.holders > 1 else 0))
         pause = min(max(SCAN_EVERY, self.holders / SCANNED_A_SECOND), report.dead / 2)
         if report.demand > 1.1 * max(record.part, record.demand):
             pause = min(pause, max(0.1, self.holders / 2500))
         if now - self.scanned >= pause or now < self.scanned:
             self._scan(report, shared, now, call)
-        self.net = min(self.net, report.capacity - self.leased - self.rooms)
-        lease = self._settle(report, own)
+        self._fit(report, self.leased + self.rooms)
+        lease, most = self._settle(report, own)
         self.holders = max(1, self.holders)
         room_each = report.capacity / (2 * max(self.holders, report.crowd))
-        if report.waiting > 0 and report.next_needs > report.capacity / 2:
+        if report.waiting > 0 and report.first_call > report.capacity / 2:
             self.large = now + report.dead
         parted = (
-            room_each >= 1 and now - self.mixed >= report.dead and now >= self.large and report.next_needs <= room_each
+            room_each >= 1 and now - self.mixed >= report.dead and now >= self.large and report.first_call <= room_each
         )
         part, target = (
             self._part(report, record, shared, now) if parted and report.demand > 0 else (0.0, self._target(report))
         )
         free = max(0.0, report.rate - self.parts - part)
-        lease, reserved, first = self._grant(report, lease, part, free, now)
-        most = lease
+        lease, most, reserved, first = self._grant(report, lease, most, part, free, now)
         if part > 0:
-            room = report.capacity - max(0.0, self.net) - self.leased - self.rooms - lease
-            most = lease + max(0.0, min(room_each - lease, room))
-            if most < 1:
-                part, most = 0.0, lease
+            room = max(most, min(room_each, report.capacity - self.pool - self.leased - self.rooms))
+            part, most = (0.0, most) if room < 1 else (part, room)
         self.leased, self.rooms, self.parts = self.leased + lease, self.rooms + most - lease, self.parts + part
         record.lease, record.part, record.demand, record.most = lease, part, report.demand, most
         record.last, record.spent, record.changed, record.seen = report.sequence, report.spent, report.changed, now
         self.records[report.holder] = record
         self.at = now
         short = 2 if parted and target > 1.05 * part else 1 if report.demand > 1.05 * target else 0
-        pool = (lease, self.net, self.leased, self.holders, reserved, first, free, part, most, short)
-        return [self.made.encode(), *pool]
+        state = (lease, self.pool - self.owed, self.leased, self.holders, reserved, first, free, part, most, short)
+        return [self.made.encode(), *state]
 
     def _make(self, report: RateReport, now: float) -> None:
         self.made, self.born, self.at, self.scanned = report.making, now, now, now
-        self.net = min(report.capacity, report.start if report.known_level is None else report.known_level)
+        self.pool = min(report.capacity, report.start if report.known_level is None else report.known_level)
         if report.known_made:
             self.lost = now + report.dead / 2
 
@@ -139,7 +136,8 @@ class RateKey:
                 self._meet(report, report.known_level, now)
             own = 0.0 - (report.spent - report.spent_before)
         if own < 0:
-            self.net, own = self.net + own, 0.0
+            self._charge(-own)
+            own = 0.0
         return own
 
     def _meet(self, report: RateReport, known_level: float, now: float) -> None:
@@ -148,15 +146,26 @@ class RateKey:
         that is lower.
         """
         if now - self.born < YOUNG:
-            self._subtract(max(0.0, self.net + self.leased - known_level))
-            self.net -= max(0.0, min(report.spent - report.spent_before, report.has * (now - self.born)))
+            self._subtract(max(0.0, self.pool - self.owed + self.leased - known_level))
+            self._charge(max(0.0, min(report.spent - report.spent_before, report.has * (now - self.born))))
             if report.known_made:
                 self.lost = max(self.lost, self.born + report.dead / 2)
         report.spent_before, report.changed_before = report.spent, report.changed
 
     def _subtract(self, tokens: float) -> None:
-        if self.net > 0:
-            self.net = max(0.0, self.net - tokens)
+        self.pool = max(0.0, self.pool - tokens)
+
+    def _charge(self, tokens: float) -> None:
+        """Take tokens from the pool; those that it lacks are owed."""
+        self.owed, self.pool = self.owed + max(0.0, tokens - self.pool), max(0.0, self.pool - tokens)
+
+    def _gain(self, tokens: float) -> None:
+        """Pay what is owed, and put the rest into the pool."""
+        self.owed, self.pool = max(0.0, self.owed - tokens), self.pool + max(0.0, tokens - self.owed)
+
+    def _fit(self, report: RateReport, filled: float) -> None:
+        """Take from the pool what has no room beside `filled`, the room that holders fill."""
+        self.pool = max(0.0, min(self.pool, report.capacity - filled))
 
     def _scan(self, report: RateReport, shared: float, now: float, call: Callable[[str], None]) -> None:
         """Read the records of all holders: forget the silent ones, add the sums up again, and compute `fair`, the
@@ -194,19 +203,22 @@ class RateKey:
                 called += 1
                 call(name)
 
-    def _settle(self, report: RateReport, own: float) -> float:
+    def _settle(self, report: RateReport, own: float) -> tuple[float, float]:
         """Apply a holder's `report`: put back what the holder does not keep of the tokens that it has (`own`),
-        and add those that its calls have earned. Returns the tokens that it keeps, its lease.
+        and add those that its calls have earned. Returns the tokens that it keeps, its lease, and those of them that
+        have come: the room that they fill.
         """
-        others = report.capacity - self.leased - self.rooms
         lease = min(report.keep, own)
-        self.net = min(others - lease, self.net + own - lease)
+        most = max(0.0, lease - report.coming)
+        self._gain(own - lease)
+        filled = self.leased + self.rooms
+        self._fit(report, filled + most)
         change = report.changed - report.changed_before
         if change > 0:
-            self.net += min(change, max(0.0, report.capacity - self.net - self.leased - self.rooms - lease))
+            self.pool += min(change, max(0.0, report.capacity - self.pool - filled - most))
         else:
             self._subtract(-change)
-        return lease
+        return lease, most
 
     def _part(self, report: RateReport, record: PartRecord, shared: float, now: float) -> tuple[float, float]:
         """The part of the rate (tokens a second) that the holder gets now, and the part that it is due: what it asks
@@ -214,38 +226,36 @@ class RateKey:
         """
         target = self._target(report)
         part = min(target, shared - self.parts)
-        if self.net < 0:
+        if self.owed > 0:
             part = min(part, max(record.part, report.rate - self.promised - self.parts))
         if now < self.lost:
             part = min(part, max(record.part, report.has))
         return 0.0 if part < LEAST else part, 0.0 if target < LEAST else target
 
     def _grant(
-        self, report: RateReport, lease: float, part: float, free: float, now: float
-    ) -> tuple[float, float, float]:
+        self, report: RateReport, lease: float, most: float, part: float, free: float, now: float
+    ) -> tuple[float, float, float, float]:
         """Grant the holder tokens that its calls wait for: tokens that are there and, if it has no part (`part` 0),
         some of those that the refill (`free`, tokens a second) brings next, which are reserved for it. Grant also a
-        fair share of the rest, to keep ready. `lease`: the tokens that it has leased already. Returns the new lease,
-        the number of reserved tokens in it, and the seconds until the first of these.
+        fair share of the rest, to keep ready. `lease`: the tokens that it has leased already; `most`: the room that
+        they fill. Returns the new lease and room, the number of reserved tokens in the lease, and the seconds until
+        the first of these.
         """
         reserved = first = 0.0
-        kept = lease
         if report.waiting > 0:
-            grant = min(report.waiting, math.floor(max(0.0, self.net) + 1e-9))
-            self.net, lease = self.net - grant, lease + grant
+            grant = min(report.waiting, math.floor(self.pool + 1e-9))
+            self.pool, lease = max(0.0, self.pool - grant), lease + grant
+            most += max(0.0, grant - report.next_calls)
             if part <= 0 and free > 0 and report.capacity >= 1 and now - self.mixed >= report.dead:
-                at_least = max(report.next_needs - grant, math.floor(AHEAD * free / self.holders) - kept)
-                reserved = math.ceil(min(report.waiting - grant, at_least))
-                if reserved < 1:
-                    reserved = 0.0
-                else:
-                    first = (1 - self.net) / free
-                    self.promised = free
-                self.net, lease = self.net - reserved, lease + reserved
-        spare = math.floor(min(report.more, max(0.0, self.net) / (2 * self.holders)) + 1e-9)
+                reserved = max(0.0, math.ceil(report.next_calls - grant))
+                if reserved > 0:
+                    first, self.promised = (1 - self.pool + self.owed) / free, free
+                    self._charge(reserved)
+                    lease += reserved
+        spare = math.floor(min(report.more, self.pool / (2 * self.holders)) + 1e-9)
         if spare > 0:
-            self.net, lease = self.net - spare, lease + spare
-        return lease, reserved, first
+            self.pool, lease, most = self.pool - spare, lease + spare, most + spare
+        return lease, most, reserved, first
 
 
 def _fair(demand: float, demands: Sequence[float], shared: float) -> float:
