@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-from proxy.lab.policy_tests import load_suite, run_suite
+from support.policy_suites import failures, suite_of
 
 EPS = 1e-6
 DRAW = 0.3713
@@ -204,15 +203,7 @@ def test_the_core_and_the_model_agree(seed: int, tmp_path: Path) -> None:
         tests.append({"name": str(number), "calls": calls})
     file = tmp_path / "drawn.yaml"
     file.write_text(yaml.safe_dump({"config": {"upstreams": upstreams}, "random": DRAW, "tests": tests}))
-    suite, problems = load_suite(file, {})
-    assert suite is not None, problems
-    wrong = [
-        f"{result.test.name} call {number}: {mismatch}"
-        for result in run_suite(suite)
-        for number, call in enumerate(result.calls, start=1)
-        for mismatch in call.mismatches
-    ]
-    assert wrong == []
+    assert failures(suite_of(file)) == []
 
 
 def in_seconds(expect: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from support.policy_suites import failures, suite_of
 
 from proxy.config.load import load_tree
-from proxy.lab.policy_tests import Suite, load_suite, run_suite
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.yaml"))
@@ -19,21 +19,6 @@ CONFIGS = [
     for name in ("service_configs.json", "peers_service_configs.json")
     for case in json.loads((HERE / name).read_text())
 ]
-
-
-def suite_of(path: Path, environ: dict[str, str] | None = None) -> Suite:
-    suite, problems = load_suite(path, environ or {})
-    assert suite is not None, "\n".join(map(str, problems))
-    return suite
-
-
-def failures(suite: Suite) -> list[str]:
-    return [
-        f"{result.test.name} call {number}: {mismatch}"
-        for result in run_suite(suite)
-        for number, call in enumerate(result.calls, start=1)
-        for mismatch in call.mismatches
-    ]
 
 
 def test_the_vectors_are_here() -> None:
