@@ -19,6 +19,8 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
+from support.patience import in_time
+
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 
 
@@ -102,7 +104,8 @@ class CapacityServer:
     async def until(self, requests: int) -> None:
         """Wait until so many requests have come."""
         async with self._came:
-            await self._came.wait_for(lambda: self.requests >= requests)
+            came = self._came.wait_for(lambda: self.requests >= requests)
+            await in_time(came, lambda: f"{self.requests} requests came, not {requests}")
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
 from support.forked import ForkedBeside, can_be_forked
+from support.patience import in_time
 
 from proxy.cli import main
 
@@ -111,6 +112,13 @@ class Redrive:
 
     async def line(self, wanted: Callable[[dict[str, Any]], bool], after: int = 0) -> dict[str, Any] | None:
         """The first line from number `after` on that is wanted; None where the process ends without one."""
+        return await in_time(self._line(wanted, after), self._so_far)
+
+    def _so_far(self) -> str:
+        last = "\n".join(map(json.dumps, self.lines[-20:]))
+        return f"no such line of the log. The last of {len(self.lines)}:\n{last}\nErrors:\n{self.errors[-2000:]}"
+
+    async def _line(self, wanted: Callable[[dict[str, Any]], bool], after: int) -> dict[str, Any] | None:
         async with self._came:
             while True:
                 for line in self.lines[after:]:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from support.patience import in_time
+
 REASONS = {200: "OK", 204: "No Content", 304: "Not Modified", 503: "Service Unavailable", 429: "Too Many Requests"}
 
 
@@ -241,7 +243,8 @@ class Upstream:
     async def until(self, requests: int) -> None:
         """Wait until so many requests have come."""
         async with self.arrived:
-            await self.arrived.wait_for(lambda: len(self.requests) >= requests)
+            came = self.arrived.wait_for(lambda: len(self.requests) >= requests)
+            await in_time(came, lambda: f"{len(self.requests)} requests came, not {requests}")
 
     def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
