@@ -246,6 +246,9 @@ def endpoint(value: Any) -> Endpoint:
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", found):
         wrong = re.match(r"(https?)[:/]+", found, re.IGNORECASE)  # https:/ or https//
         near = f"{wrong[1].lower()}://{found[wrong.end() :]}" if wrong else _with_scheme(found.lstrip("/"))
+        unquoted = found.strip("“”„‘’«»")  # YAML takes a word processor's quotes as text
+        if re.match(r"https?://", unquoted):
+            near = unquoted
         hint = "" if "@" in found or "?" in found else f" (did you mean {near}?)"
         raise ValueError(f"{_masked(value)} has no scheme{hint}")
     if parts.scheme not in ("http", "https"):

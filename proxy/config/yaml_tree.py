@@ -9,7 +9,6 @@ are counted, so that a few lines cannot stand for billions of values.
 from __future__ import annotations
 
 import pathlib
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -213,7 +212,7 @@ def read_text(file: str, problems: Problems, *, named_at: Mark | None = None, pa
         line = before.count(b"\n") + 1
         column = error.start - (before.rfind(b"\n") + 1) + 1
         kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else f"byte 0x{data[error.start]:02x}"
-        problems.add(Mark(file, line, column), "", f"this is not UTF-8 ({kind})")
+        problems.add(Mark(file, line, column), "", f"this is not UTF-8 ({kind}); save the file as UTF-8")
         return None
 
 
@@ -299,7 +298,9 @@ def parse(text: str, file: str, problems: Problems) -> Any:
         problems.add(error.mark, "", str(error))
         return None
     except yaml.YAMLError as error:
-        mark, message = _syntax(error, file, text)
+        from proxy.config.yaml_errors import syntax  # late: few processes see an error
+
+        mark, message = syntax(error, file, text)
         problems.add(mark, "", message)
         return None
     except (UnicodeError, ValueError) as error:
@@ -480,104 +481,3 @@ def _composing(context: str | None, began: yaml.Mark | None, problem: str, event
     from yaml.composer import ComposerError
 
     return ComposerError(context, began, problem, event.start_mark)
-
-
-def _syntax(error: yaml.YAMLError, file: str, text: str) -> tuple[Mark, str]:
-    """The position of a syntax error in `file`, whose contents are `text`, and one clear line for the parser's message
-    of several lines.
-    """
-    import yaml
-
-    mark, message = Mark(file, 1, 1), str(error)
-    if isinstance(error, yaml.MarkedYAMLError):
-        at = error.problem_mark or error.context_mark
-        if "expected ':'" in (error.problem or ""):  # the line that lacks it, not the one after
-            at = error.context_mark or at
-        line = _line(text, at)
-        message = error.problem or "this is not valid YAML"
-        if error.context and error.context_mark is not None and not error.context.endswith(" node"):
-            message += f" ({error.context} that began on line {error.context_mark.line + 1})"
-        if at is not None and line[at.column : at.column + 1] == "\t":
-            message = "a tab where YAML needs spaces; indent with spaces"
-        is_apart = "expected ','" in message or "while scanning an a" in message  # what an alias or anchor lacks
-        if at is not None and line[at.column : at.column + 1] in _CLOSING and not is_apart:
-            message = f"a {line[at.column]} that closes nothing, or comes before a value"
-        begun = error.context_mark if "scanning an alias" in message else at
-        if begun is not None and (remedy := _alias(message, _line(text, begun)[begun.column :])):
-            message = remedy
-        if "mapping values are not allowed" in message or "expected ':'" in message:
-            message += "; put a space after a key's colon, and quote text that contains a colon and a space"
-        if "expected ',' or" in message and "${" not in line:
-            message += "; quote text that contains a colon and a space, or a comma"
-        message = _in_plain_words(message)
-        if "${" in line:
-            message += "; inside { } or [ ], put ${NAME} in quotes"
-        if at is not None:
-            mark = Mark(file, at.line + 1, at.column + 1)
-    elif isinstance(position := getattr(error, "position", None), int):
-        before = text[:position]
-        mark = Mark(file, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
-        message = f"a character that is not allowed here ({getattr(error, 'reason', 'unknown')})"
-    return mark, f"this is not valid YAML: {' '.join(message.split())}"
-
-
-#: The marks that close a mapping or a list within a line.
-_CLOSING = ("}", "]")
-#: PyYAML's messages for errors that people make often, each with its meaning.
-_PLAIN_WORDS = (
-    (
-        "did not find expected key",
-        "the line is indented neither as the one above it nor under it, or a quote is missing",
-    ),
-    ("could not find expected ':'", "a key without a colon and a space after it"),
-    ("did not find expected ',' or '}'", "a comma or the closing } is missing"),
-    ("did not find expected ',' or ']'", "a comma or the closing ] is missing"),
-    ("expected ',' or '}'", "a comma or the closing } is missing"),
-    ("expected ',' or ']'", "a comma or the closing ] is missing"),
-    ("did not find expected node content", "a value is missing, or what stands here can't begin one"),
-    ("found unexpected end of stream", "the file ends before this is closed"),
-    ("found character '%' that cannot start any token", "text that begins with % must be quoted"),
-    ("found character '@' that cannot start any token", "text that begins with @ must be quoted"),
-    ("found character '`' that cannot start any token", "text that begins with ` must be quoted"),
-    ("found character that cannot start any token", "text that begins with @, ` or % must be quoted"),
-    ("block sequence entries are not allowed in this context", "a list's - where none can be: begin it on a new line"),
-    ("did not find expected <document start>", "text after the end of the document"),
-    ("did not find expected alphabetic or numeric character", "a name is missing"),
-    ("found unknown escape character", "a \\ that means nothing here: put it twice, or use single quotes"),
-    ("while parsing a quoted scalar", "in the quoted text"),
-    ("mapping values are not allowed in this context", "a colon and a space where no key can be"),
-    ("while scanning a simple key", "in the line"),
-    ("while scanning a quoted scalar", "the quoted text"),
-    ("while scanning for the next token", "in the text"),
-    ("while parsing a block mapping", "in the keys"),
-    ("while parsing a block collection", "in the list"),
-    ("while parsing a flow mapping", "in the { }"),
-    ("while parsing a flow sequence", "in the [ ]"),
-    ("while scanning", "in"),
-)
-
-
-def _in_plain_words(message: str) -> str:
-    """A message of PyYAML's, reworded for the author of a configuration."""
-    for theirs, ours in _PLAIN_WORDS:
-        message = message.replace(theirs, ours)
-    return message
-
-
-def _alias(message: str, rest: str) -> str:
-    """Advice for text that begins with `*` and was therefore read as a YAML alias: to quote it. "" if PyYAML's
-    `message` is about another error. `rest` is the line from the `*` on.
-    """
-    found = re.match(r"\*[^\s,\]}]*", rest)
-    undefined = "undefined alias" in message
-    if found is None or not (undefined or "scanning an alias" in message):
-        return ""
-    if undefined and re.fullmatch(r"\*[\w-]+", found[0]):
-        none = f"{found[0]} is an alias, but there is no anchor &{found[0][1:]} above it"
-        return f"{none}; if it is text, quote it: '{found[0]}'"
-    return f"text that begins with * must be quoted, or it is an alias: '{found[0]}'"
-
-
-def _line(text: str, at: yaml.Mark | None) -> str:
-    """The line of a text in which a mark is; "" if there is none."""
-    return "" if at is None else (text.splitlines()[at.line : at.line + 1] or [""])[0]

@@ -148,7 +148,31 @@ def said(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: 
         ),
         (
             'upstreams:\n  a:\n    url: "https://x.example\n',
-            "4:1: this is not valid YAML: the file ends before this is closed (the quoted text that began on line 3)",
+            "3:28: this is not valid YAML: the file ends before this is closed (the quoted text that began on line 3)",
+        ),
+        (
+            f"{UPSTREAM}    dialects: [http, aws\n\n# the end\n",
+            "4:25: this is not valid YAML: a comma or the closing ] is missing (in the [ ] that began on line 4); "
+            "quote text that contains a colon and a space, or a comma",
+        ),
+        (
+            f"{UPSTREAM}\n      dialects: [http]\n",
+            "5:15: this is not valid YAML: a colon and a space where no key can be; line 3 has a value already, so "
+            "indent this line like that one",
+        ),
+        (
+            "upstreams:\n  a\n    url: https://x.example\n",
+            "3:8: this is not valid YAML: a colon and a space where no key can be; put a colon after the key on line "
+            "2, or indent this line less",
+        ),
+        (
+            "upstreams:\n  a:\n    url: http: //x.example\n",
+            "3:14: this is not valid YAML: a colon and a space where no key can be; put a space after a key's colon, "
+            "and quote text that contains a colon and a space",
+        ),
+        (
+            "upstreams:\n  a:\n    url: “https://x.example”\n",
+            "3:10: upstreams.a.url: '“https://x.example”' has no scheme (did you mean https://x.example?)",
         ),
         (
             "upstreams:\n  a:\n    url: @x\n",
