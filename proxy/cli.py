@@ -44,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         _silence()
         return FINE
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _silence()  # rich says so with a status of 1
+        return FINE
     except OSError as error:  # for example a full disk
         _silence()
         if isinstance(error, FileNotFoundError) and error.filename is None:  # only `getcwd` names no file

@@ -356,9 +356,17 @@ def test_checking_imports_no_server(file: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough(file: Path) -> None:
-    command = f"{sys.executable} -m proxy schema | head -c 1 >/dev/null"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    (file.parent / "tests.yaml").write_text(
+        "config: {upstreams: {a: {url: 'http://a.example'}}}\n"
+        "tests:\n  - name: a success\n    calls: [{request: {url: 'http://a.example/'}, attempts: [{status: 200}]}]\n"
+    )
+    for typed in ("schema", "test tests.yaml", "demo --json --seconds 1"):
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [sys.executable, "-m", "proxy", *typed.split()]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(writing)
+        assert (typed, done.returncode, done.stderr) == (typed, 0, "")
 
 
 def test_output_that_can_not_be_written_is_one_line(file: Path) -> None:

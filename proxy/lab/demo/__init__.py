@@ -35,6 +35,8 @@ def demo(seconds: float | None, as_json: bool) -> int:
     except SidecarError as error:
         print(f"redrive: the demo's proxy {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader of the output is gone
+        raise
     except OSError as error:
         print(f"redrive: the demo can't listen on loopback: {error}", file=sys.stderr)
         return 1
