@@ -9,6 +9,7 @@ interpreter. They are linked into one shared object (tools/one_library.py).
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 import os
 import sys
 import tarfile
@@ -234,12 +235,17 @@ def generated(modules: Iterable[str], *, pickled: bool, acyclic: bool = False, k
     Errors.LEVEL = 2 if kept else 1  # without it, that classes with a base class keep none is said of each
     # Else they are known to classes alone, whose decorators are in no `.py`.
     get_directive_defaults().update(no_gc=False, freelist=0)
+    # What is set above is this process's: its forked children have it. From Python 3.14 on, children would otherwise be
+    # begun anew, without it, and run this file from its start.
+    forks = "fork" in multiprocessing.get_all_start_methods()
+    if forks:
+        multiprocessing.set_start_method("fork", force=True)
     return list(
         cythonize(
             [extension(module) for module in modules],
             build_dir="build/cython",
             compiler_directives=DIRECTIVES | {"auto_pickle": pickled, "no_gc": acyclic, "freelist": kept},
-            nthreads=os.cpu_count() or 1,
+            nthreads=(os.cpu_count() or 1) if forks else 0,
             quiet=True,
             shared_utility_qualified_name=SHARED,
         )
