@@ -77,7 +77,8 @@ class Ask extends Authenticator {
     }
 }
 """
-#: .NET names itself once the proxy has refused a request. The compiler is Mono's, with the libraries of the runtime.
+#: .NET names itself once the proxy has refused a request. Mono runs it, and so does the .NET runtime (`net`), for which
+#: Mono's compiler is given the libraries of that runtime.
 NET = """\
 using System;
 using System.Net.Http;
@@ -111,6 +112,16 @@ def compiled(command: str, needs: str, name: str, source: str, folder: Path) -> 
         pytest.skip(f"{needs} is not installed")
     (folder / name).write_text(source)
     return [*command.split(), str(folder / name)]
+
+
+def mono(folder: Path) -> list[str]:
+    """The command that runs .NET's client with Mono."""
+    compiler, runtime = shutil.which("mcs"), shutil.which("mono")
+    if compiler is None or runtime is None:
+        pytest.skip("Mono is not installed (scripts/system-packages installs it)")
+    (folder / "ask.cs").write_text(NET)
+    subprocess.run([compiler, "-r:System.Net.Http.dll", str(folder / "ask.cs")], check=True, capture_output=True)
+    return [runtime, str(folder / "ask.exe")]
 
 
 def net(folder: Path) -> list[str]:
@@ -147,13 +158,13 @@ def client_of(name: str, folder: Path) -> list[str]:
         return compiled("go run", "go", "ask.go", GO, folder)
     if name == "java":
         return compiled("java", "javac", "Ask.java", JAVA, folder)
-    if name == "net":
-        return net(folder)
+    if name in ("mono", "net"):
+        return mono(folder) if name == "mono" else net(folder)
     pytest.importorskip("urllib.request" if name == "urllib" else name)
     return [sys.executable, "-c", PYTHON[name]]
 
 
-@pytest.mark.parametrize("client", ["curl", "node", "go", "java", "net", *PYTHON])
+@pytest.mark.parametrize("client", ["curl", "node", "go", "java", "mono", "net", *PYTHON])
 async def test_a_client_names_its_app(client: str, tmp_path: Path) -> None:
     command = client_of(client, tmp_path)
     async with Upstream(answer(200, b"ok")) as upstream:
