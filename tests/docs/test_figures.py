@@ -91,7 +91,7 @@ def test_the_memory_that_workers_share() -> None:
     from proxy.stores.shared_memory.factory import _LARGE_WORDS, open_memory
     from proxy.stores.shared_memory.records import RECORD, descriptor
 
-    guide = " ".join((ROOT / "docs/guides/fleet.md").read_text().split())
+    guide = " ".join((ROOT / "docs/reference/workers.md").read_text().split())
     found = re.search(r"file of (\d+) MiB[^.]*?about (\d+) KiB for a dozen buckets, up to (\d+) KiB", guide)
     assert found is not None
     made = descriptor()

@@ -81,7 +81,7 @@ async def test_two_sidecars_pay_from_one_bucket(tmp_path: Path, server: RedisSer
         assert await metric(session, one, "redrive_redis_up") == 1
 
 
-#: (Measured with twenty sidecars and 290 retries, too: docs/guides/fleet.md, "Sizing".)
+#: (Measured with twenty sidecars and 290 retries, too: docs/reference/fleet.md, "Sizing".)
 SIDECARS, RETRIES, CALLERS = 5, 60, 3
 
 

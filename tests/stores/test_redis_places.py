@@ -22,7 +22,7 @@ from proxy.stores.redis.client import BadUrlError, RedisClient
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]
 QUOTA = QuotaSpec(capacity=100, store="redis")
-#: As docs/guides/fleet.md has it.
+#: As docs/reference/fleet.md has it.
 ALLOWED = "+@connection +@scripting +@hash +@pubsub +pttl +pexpire +time"
 
 
