@@ -8,14 +8,14 @@ from __future__ import annotations
 import random
 import timeit
 
-from proxy.retry.backoff import delay
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.dialect import Classify
-from proxy.retry.environment import Env
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, MappingFields, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.strategies.backoff import delay
 
 POLICY = Policy(
     "upstream",

@@ -38,17 +38,17 @@ from typing import NamedTuple
 from measure import free_port
 from redis import Redis
 
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
-from proxy.retry.caller import Caller
-from proxy.retry.concurrency import Places
-from proxy.retry.ending import AttemptEnding
-from proxy.retry.factory import Factory
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.budgets.token_bucket import TokenGate
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.governor import Governor
-from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.token_bucket import TokenGate
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
+from proxy.retry.policies.policy import Backoff, Concurrency, Policy, Strategy
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
 from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.members import SELDOM
 from proxy.stores.redis.store import RedisStore

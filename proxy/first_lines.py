@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from proxy import __version__
 from proxy.admin import upstream_view
 from proxy.config.settings import Address, Settings
-from proxy.retry.routing import Upstream
+from proxy.retry.policies.routing import Upstream
 
 #: The most upstreams that the lines name.
 _NAMED = 8

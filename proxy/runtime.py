@@ -38,16 +38,16 @@ from proxy.observe.weather import facts, line, weather
 from proxy.observe.weather_log import WeatherLog
 from proxy.process import within
 from proxy.resources import RESERVED, Usage, enough_for, limit, open_files, surplus_for
-from proxy.retry.cooldown import CooldownBegan
-from proxy.retry.credentials import ASIDE
-from proxy.retry.definitions import PoliciesOf
-from proxy.retry.environment import Env
-from proxy.retry.factory import Factory
-from proxy.retry.idle_scopes import IdleScopes
-from proxy.retry.policy import Credentials
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
-from proxy.retry.weather_changes import WeatherChanged
+from proxy.retry.call.environment import Env
+from proxy.retry.policies.policy import Credentials
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.definitions import PoliciesOf
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.idle_scopes import IdleScopes
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.upstreams.credentials import ASIDE
+from proxy.retry.weather.cooldown import CooldownBegan
+from proxy.retry.weather.weather_changes import WeatherChanged
 from proxy.server.acceptor import Acceptor
 from proxy.server.connection import AppConnection
 from proxy.server.connection_limit import Others

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ipaddress
 from functools import lru_cache
 
-from proxy.retry.routing import split_authority
+from proxy.retry.policies.routing import split_authority
 from proxy.transport.egress_guard import meanings
 
 #: The port of an authority that has none, by scheme.

@@ -1,4 +1,4 @@
-"""docs/reference/transitions.md and its picture, out of the machine's own table (`proxy.retry.states.MOVES`).
+"""docs/reference/transitions.md and its picture, out of the machine's own table (`proxy.retry.call.states.MOVES`).
 
 python tools/transitions.py            print the page
 python tools/transitions.py --write    write page and picture again
@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from proxy.retry.machine import Call
-from proxy.retry.states import MOVES, Delivering, Done, Flying, New, Next
+from proxy.retry.call.machine import Call
+from proxy.retry.call.states import MOVES, Delivering, Done, Flying, New, Next
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
 PICTURE = PAGE.with_suffix(".svg")
@@ -73,7 +73,7 @@ font-family="system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', s
 
 _HEAD = """# How a call moves
 
-This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/states.py`, and a test
+This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/call/states.py`, and a test
 keeps it current. Another test (`tests/retry/test_moves.py`) plays thousands of random calls under policies that open
 every path, and checks three things:
 
@@ -82,7 +82,7 @@ every path, and checks three things:
 - The law of the core holds: in every state something is in flight, or an alarm is set, or the call is done.
 
 A driver reports events to the call. For each, the call returns the actions that its driver must carry out
-(`proxy/retry/actions.py`). The order of checks decides which *no* ends a call
+(`proxy/retry/call/actions.py`). The order of checks decides which *no* ends a call
 ([classification.md](classification.md#the-order-of-checks)).
 """
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proxy.admin.turns import in_turns
-from proxy.retry.bucket_specs import BucketRef, RateSpec
-from proxy.retry.buckets import Bucket, RateBucket, make_bucket
-from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.factory import Key
-from proxy.retry.hedges import Hedges
+from proxy.retry.budgets.buckets import Bucket, RateBucket, make_bucket
+from proxy.retry.budgets.concurrency import UNLIMITED, Places
+from proxy.retry.budgets.hedges import Hedges
 from proxy.retry.instants import EPSILON
-from proxy.retry.policy import Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec
+from proxy.retry.policies.policy import Strategy
+from proxy.retry.scopes.factory import Key
+from proxy.retry.scopes.registry import Registry
 
 
 async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from proxy.observe.held_apps import HeldByApp
 from proxy.observe.metrics import Metrics
 from proxy.observe.weather_log import WeatherLog
 from proxy.resources import Usage, enough_for, processes
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 
 async def copied(metrics: Metrics) -> Metrics:

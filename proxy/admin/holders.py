@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.admin.turns import gradually, in_turns
-from proxy.retry.cooldown import credential_of
-from proxy.retry.governor import Governor
-from proxy.retry.registry import Registry
-from proxy.retry.routing import Router, Upstream
-from proxy.retry.scope_state import KeyFields
+from proxy.retry.policies.routing import Router, Upstream
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import KeyFields
+from proxy.retry.weather.cooldown import credential_of
+from proxy.retry.weather.governor import Governor
 
 
 @dataclass(frozen=True, slots=True)

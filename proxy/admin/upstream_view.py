@@ -16,11 +16,11 @@ from proxy.observe.cooldown_log import Begun, CooldownLog
 from proxy.observe.metrics import BOUNDS, Metrics, Series, outcomes_of
 from proxy.observe.weather import LaneWeather
 from proxy.observe.weather_log import WeatherLog
-from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
-from proxy.retry.policy import Policy
-from proxy.retry.registry import Registry
-from proxy.retry.routing import Endpoint, Router, Upstream
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.routing import Endpoint, Router, Upstream
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.weather.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.transport.clock import monotonic, wall
 
 #: A waiting room in which no call waits.

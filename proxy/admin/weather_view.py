@@ -13,8 +13,8 @@ from typing import Any
 
 from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
 from proxy.observe.weather_log import Noted, WeatherLog
-from proxy.retry.gates import GATES, SLOW_START
-from proxy.retry.routing import Router, Upstream
+from proxy.retry.call.gates import GATES, SLOW_START
+from proxy.retry.policies.routing import Router, Upstream
 from proxy.transport.clock import monotonic, wall
 
 #: The causes for which calls are held, as redrive_held_calls labels them. The first four are the governor's.

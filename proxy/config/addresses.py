@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from proxy.config.problems import did_you_mean
 from proxy.config.settings import LONGEST_SOCKET, MOST_WORKERS, Address, Network
 from proxy.config.units import checked, is_digits, is_off, or_off, scalar, text, word, written
-from proxy.retry.routing import Endpoint, HostPattern
+from proxy.retry.policies.routing import Endpoint, HostPattern
 from proxy.wire.field_names import NOT_EDITED, REQUEST_CUT
 
 _REDIS_URL = re.compile(

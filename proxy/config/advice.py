@@ -14,8 +14,8 @@ from proxy.config.settings import Address, Settings
 from proxy.config.upstream_advice import UpstreamAdvice
 from proxy.config.yaml_tree import Map, Seq, mark_at
 from proxy.retry.apps import OTHERS, Apps
-from proxy.retry.cooldown import CREDENTIAL_FIELDS
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
+from proxy.retry.weather.cooldown import CREDENTIAL_FIELDS
 
 #: Keys of a file that do not affect its policies, even if they contain an error.
 _APART = FILE.keys.keys() - {"include", "buckets", "strategies", "defaults", "upstreams", "via_proxy", "redis"}

@@ -18,8 +18,9 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.schema_language import may_be_empty
 from proxy.config.units import written
 from proxy.config.yaml_tree import Map, lay, parse, read_text
-from proxy.retry.bucket_specs import UsageFields
-from proxy.retry.dialect import (
+from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
+from proxy.retry.policies.bucket_specs import UsageFields
+from proxy.retry.policies.dialect import (
     COUNTS_AS,
     AskedFor,
     BodyDelay,
@@ -37,8 +38,7 @@ from proxy.retry.dialect import (
     Rule,
     StreamEnds,
 )
-from proxy.retry.facts import GRPC_STATUS_NUMBERS, Class, FaultKind
-from proxy.retry.policy import IdempotencyKey
+from proxy.retry.policies.policy import IdempotencyKey
 
 _PACKS = Path(__file__).parent / "dialects"
 #: The parts of an answer that can contain a pack's codes, and the classes that codes can have.

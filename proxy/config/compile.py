@@ -38,8 +38,8 @@ from proxy.config.units import is_off
 from proxy.config.value_files import read_key_file
 from proxy.config.yaml_tree import Map, Seq, Text, lay, mark_at
 from proxy.retry.apps import OTHERS, RANKS, Apps, NamedApp
-from proxy.retry.policy import Credentials, EndpointShare, KeyFile, Policy, Scope
-from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
+from proxy.retry.policies.policy import Credentials, EndpointShare, KeyFile, Policy, Scope
+from proxy.retry.policies.routing import ConnectMode, Endpoint, HostPattern, Match, Route, Router, Target, Upstream
 
 if TYPE_CHECKING:
     from proxy.config.service_config import MethodPolicy

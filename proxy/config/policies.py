@@ -19,9 +19,9 @@ from proxy.config.schema_language import already_reported
 from proxy.config.strategies import Kinds
 from proxy.config.units import flag, is_flag
 from proxy.config.yaml_tree import Map, Seq, is_file, lay
-from proxy.retry.bucket_specs import COUNTS_OUTPUT, BucketRef, RateSpec, TokenRules
-from proxy.retry.dialect import Classify, Dialect
-from proxy.retry.policy import (
+from proxy.retry.policies.bucket_specs import COUNTS_OUTPUT, BucketRef, RateSpec, TokenRules
+from proxy.retry.policies.dialect import Classify, Dialect
+from proxy.retry.policies.policy import (
     AutoLimit,
     BreakerSpec,
     Concurrency,
@@ -38,8 +38,8 @@ from proxy.retry.policy import (
     Timeouts,
     WholeAnswers,
 )
-from proxy.retry.presets import STANDARD
-from proxy.retry.routing import Endpoint, Target
+from proxy.retry.policies.routing import Endpoint, Target
+from proxy.retry.strategies.presets import STANDARD
 
 if TYPE_CHECKING:
     from proxy.config.service_config import MethodPolicy

@@ -13,11 +13,11 @@ from proxy.config.problems import Path as KeyPath
 from proxy.config.quota_drain import draining_share, too_small
 from proxy.config.settings import Settings
 from proxy.config.yaml_tree import Map, mark_at
-from proxy.retry.backoff import delay
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.dialect import Rule
 from proxy.retry.facts import IDEMPOTENT_METHODS, Class, FaultKind
-from proxy.retry.policy import Policy
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.dialect import Rule
+from proxy.retry.policies.policy import Policy
+from proxy.retry.strategies.backoff import delay
 
 #: The number of attempts that do little harm even without waits between them.
 FEW_ATTEMPTS = 3

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from proxy.retry.bucket_specs import QuotaSpec
+from proxy.retry.policies.bucket_specs import QuotaSpec
 
 #: The most attempts whose cost to a quota is counted: further ones change no figure that is shown.
 MOST_TERMS = 1_000_000

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from proxy.config.provenance import Provenance, uncollected
 from proxy.hidden_values import HiddenValues
 from proxy.retry.apps import Apps
-from proxy.retry.bucket_specs import BucketRef
-from proxy.retry.routing import Router
+from proxy.retry.policies.bucket_specs import BucketRef
+from proxy.retry.policies.routing import Router
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -23,10 +23,10 @@ from proxy.config.problems import Mark, Path, Problems, did_you_mean, meant, nea
 from proxy.config.schema_language import already_reported
 from proxy.config.units import guess, is_off, rate
 from proxy.config.yaml_tree import Map, Seq, adopt, lay
-from proxy.retry.app_parts import Shares
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.policy import Backoff, Percentile, Strategy
-from proxy.retry.presets import BUILT_IN, EXTRA
+from proxy.retry.apps import Shares
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.policy import Backoff, Percentile, Strategy
+from proxy.retry.strategies.presets import BUILT_IN, EXTRA
 
 # -- the kinds as a user would spell them ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from proxy.config.problems import did_you_mean, meant
 from proxy.config.yaml_tree import Map, Seq, Text
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, FaultKind
-from proxy.retry.policy import Percentile
+from proxy.retry.policies.policy import Percentile
 
 Value = TypeVar("Value")
 

@@ -15,8 +15,8 @@ from proxy.config.tls_files import fault_of_files
 from proxy.config.units import is_flag, is_off
 from proxy.config.yaml_tree import Map, Seq, is_file, mark_at
 from proxy.extras import is_installed, remedy
-from proxy.retry.policy import Policy
-from proxy.retry.routing import HostPattern, Target, Upstream, shadows
+from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.routing import HostPattern, Target, Upstream, shadows
 
 #: Characters that are usual in regular expressions and rare in paths.
 _REGEX = re.compile(r"^\^|\$$|\.[*+]|\\[A-Za-z.\/]|[()|]|\[[^\[\]]*\][*+]?|\w\+$")

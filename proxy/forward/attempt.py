@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 from enum import Enum
 
+from proxy.retry.answers.first_byte import BodyWait
+from proxy.retry.answers.stream_errors import StreamWatch
+from proxy.retry.answers.token_usage import UsageReader
 from proxy.retry.facts import PUSHBACK_FIELDS, Fault, Reply
-from proxy.retry.first_byte import BodyWait
-from proxy.retry.stream_errors import StreamWatch
-from proxy.retry.token_usage import UsageReader
 from proxy.transport.clock import monotonic
 from proxy.transport.direct_dial import DirectDial
 from proxy.transport.origins import Origin

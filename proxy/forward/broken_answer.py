@@ -1,7 +1,7 @@
 """The decision how a call goes on when its answer breaks during delivery to the app: the rest is asked for, or the call
 ends (contract, section 15, "Resume").
 
-`proxy.forward.resume` says which answers can be resumed, and `proxy.retry.resumption` decides whether this one is.
+`proxy.forward.resume` says which answers can be resumed, and `proxy.retry.call.resumption` decides whether this one is.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import may_add, resumer_of
 from proxy.forward.sending import Sender
-from proxy.retry.actions import Actions
+from proxy.retry.call.actions import Actions
+from proxy.retry.call.machine import Call
+from proxy.retry.call.resumption import would_resume
 from proxy.retry.facts import Fault
-from proxy.retry.machine import Call
-from proxy.retry.resumption import would_resume
 
 
 class BrokenAnswer:

@@ -12,11 +12,11 @@ from proxy.forward.timers cimport Alarm
 from proxy.forward.undecided cimport Undecided
 from proxy.forward.upload cimport Upload
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.actions cimport Ask, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.call_state cimport CallState
+from proxy.retry.call.actions cimport Ask, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
+from proxy.retry.call.call_state cimport CallState
 from proxy.retry.facts cimport Reply
-from proxy.retry.machine cimport Call as Decider
-from proxy.retry.states cimport Flight
+from proxy.retry.call.machine cimport Call as Decider
+from proxy.retry.call.states cimport Flight
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 

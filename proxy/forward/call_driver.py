@@ -1,4 +1,4 @@
-"""The driver of one call: it carries out with sockets what `proxy.retry.machine` decides.
+"""The driver of one call: it carries out with sockets what `proxy.retry.call.machine` decides.
 
 Theory of operation. Every event is passed to the call with the time, and the actions that the call returns are carried
 out in order. Nothing is decided here. The driver owns what a call needs while it lasts: its attempts, the body kept for
@@ -29,7 +29,8 @@ from proxy.forward.timers import Alarm
 from proxy.forward.token_prices import expect_price, settle_price
 from proxy.forward.undecided import Undecided
 from proxy.forward.upload import Upload
-from proxy.retry.actions import (
+from proxy.retry.answers.stream_ends import UNFINISHED
+from proxy.retry.call.actions import (
     Action,
     Actions,
     Answer,
@@ -44,11 +45,10 @@ from proxy.retry.actions import (
     Peek,
     WakeAt,
 )
-from proxy.retry.call_state import CallState
+from proxy.retry.call.call_state import CallState
+from proxy.retry.call.gates import GATES
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Fault, Outcome, Reply
-from proxy.retry.gates import GATES
-from proxy.retry.machine import Call
-from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection

@@ -6,8 +6,8 @@ from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.observe.call_record cimport CallRecord, Course
 from proxy.retry.facts cimport Request
-from proxy.retry.call_state cimport CallState
-from proxy.retry.states cimport Flight
+from proxy.retry.call.call_state cimport CallState
+from proxy.retry.call.states cimport Flight
 
 
 cdef dict _AGENTS

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.observe.call_record import AT_ONCE, CallRecord, Course
-from proxy.retry.call_state import CallState
+from proxy.retry.call.call_state import CallState
+from proxy.retry.call.request_hints import NO_HINTS
 from proxy.retry.facts import Outcome
-from proxy.retry.request_hints import NO_HINTS
 
 #: The most characters of a product's name that are kept.
 AGENT = 64

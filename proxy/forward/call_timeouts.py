@@ -11,9 +11,9 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.resume import resumer_of
 from proxy.forward.upload import Upload
-from proxy.retry.event_stream import is_event_stream
+from proxy.retry.answers.event_stream import is_event_stream
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Fault, Reply
-from proxy.retry.machine import Call
 from proxy.transport import faults
 
 _NEVER = float("inf")

@@ -1,8 +1,8 @@
 from proxy.forward.app_repeats cimport AppRepeats
 from proxy.forward.timers cimport Watch
 from proxy.observe.call_record cimport Observer
-from proxy.retry.environment cimport Env
-from proxy.retry.registry cimport Registry
+from proxy.retry.call.environment cimport Env
+from proxy.retry.scopes.registry cimport Registry
 from proxy.transport.pool cimport Pool
 
 

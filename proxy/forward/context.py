@@ -7,10 +7,10 @@ import asyncio
 from proxy.forward.app_repeats import AppRepeats
 from proxy.forward.timers import Watch
 from proxy.observe.call_record import Observer
-from proxy.retry.environment import Env
-from proxy.retry.key_files import KeysInUse
-from proxy.retry.registry import Registry
-from proxy.retry.routing import Router
+from proxy.retry.call.environment import Env
+from proxy.retry.call.key_files import KeysInUse
+from proxy.retry.policies.routing import Router
+from proxy.retry.scopes.registry import Registry
 from proxy.transport.pool import Pool
 from proxy.transport.replay_buffer import ReplayStore
 

@@ -6,8 +6,8 @@ from proxy.forward.headers cimport gave_up, forwarded_changes
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.retry.facts cimport Reply
-from proxy.retry.call_state cimport CallState
-from proxy.retry.stream_errors cimport StreamWatch
+from proxy.retry.call.call_state cimport CallState
+from proxy.retry.answers.stream_errors cimport StreamWatch
 from proxy.retry.value_bases cimport PolicyBase
 from proxy.wire.http1.response cimport ResponseHead as Answered
 

@@ -14,13 +14,13 @@ from proxy.forward.request_plan import Plan
 from proxy.forward.resume import Resumer
 from proxy.forward.streams import AppStream, ConnectionStream, Tunnelling
 from proxy.forward.token_prices import read_usage
-from proxy.retry.actions import Answer
-from proxy.retry.call_state import CallState
+from proxy.retry.answers.stream_ends import UNFINISHED
+from proxy.retry.answers.stream_errors import StreamWatch, watch_for_errors
+from proxy.retry.answers.token_usage import UsageReader
+from proxy.retry.call.actions import Answer
+from proxy.retry.call.call_state import CallState
 from proxy.retry.facts import UNAVAILABLE, Fault, Outcome, Reply, grpc_status_of_http
-from proxy.retry.policy import Policy
-from proxy.retry.stream_ends import UNFINISHED
-from proxy.retry.stream_errors import StreamWatch, watch_for_errors
-from proxy.retry.token_usage import UsageReader
+from proxy.retry.policies.policy import Policy
 from proxy.transport.streams import UpstreamStream
 from proxy.wire.head import ResponseHead, Trailers
 from proxy.wire.http1.body import data_of

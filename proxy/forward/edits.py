@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from proxy.forward.headers import CallEnd, answer_fields, answers_plainly, attempt_fields, is_plain
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 from proxy.wire.field_names import ANSWER_MERELY_CUT, REQUEST_MERELY_CUT
 from proxy.wire.fields import FEW, NO_NAMES, FieldBlock, needle
 from proxy.wire.head import RequestHead

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.retry.dialect import ErrorWords
 from proxy.retry.facts import Request, first
-from proxy.retry.policy import Policy
+from proxy.retry.policies.dialect import ErrorWords
+from proxy.retry.policies.policy import Policy
 
 _FORM = "application/x-www-form-urlencoded"
 

@@ -8,7 +8,7 @@ from proxy.forward.streams cimport ConnectionStream
 from proxy.forward.upload cimport Upload
 from proxy.forward.whole_look cimport look_at
 from proxy.retry.facts cimport Request
-from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.scopes.scope_state cimport ScopeState
 from proxy.transport.clock cimport monotonic
 from proxy.wire.http1.response cimport ResponseHead as Answered
 

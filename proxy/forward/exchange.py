@@ -21,13 +21,13 @@ from proxy.forward.resume import NOT_THE_REST
 from proxy.forward.token_prices import awaits_body, awaits_until, begin
 from proxy.forward.upload import Upload
 from proxy.forward.whole_look import DECIDE, LOOKED, look_at
-from proxy.retry.actions import Actions, Answer
-from proxy.retry.classification import is_plain_end
+from proxy.retry.answers.classification import is_plain_end
+from proxy.retry.answers.stream_ends import UNFINISHED
+from proxy.retry.call.actions import Actions, Answer
+from proxy.retry.call.machine import Call
+from proxy.retry.call.reasons import SHUT_DOWN
+from proxy.retry.call.states import New
 from proxy.retry.facts import Outcome, grpc_status_of_http
-from proxy.retry.machine import Call
-from proxy.retry.reasons import SHUT_DOWN
-from proxy.retry.states import New
-from proxy.retry.stream_ends import UNFINISHED
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.streams import UpstreamStream

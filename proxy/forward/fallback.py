@@ -1,9 +1,9 @@
 """A call that goes on at other upstreams: what is sent there, and what comes back.
 
-`proxy.retry.fallback` decides whether a call goes on. Here the request for the next upstream is built from the request
-as the app sent it: its head without the fields that are for the first upstream only, and its body with members set if
-the fallback entry says so. The exchange drives the calls to the upstreams one after the other, and asks its `Journey`
-for what differs: which body is sent, and to which upstream an attempt went.
+`proxy.retry.call.fallback` decides whether a call goes on. Here the request for the next upstream is built from the
+request as the app sent it: its head without the fields that are for the first upstream only, and its body with members
+set if the fallback entry says so. The exchange drives the calls to the upstreams one after the other, and asks its
+`Journey` for what differs: which body is sent, and to which upstream an attempt went.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from proxy.forward.context import Context
 from proxy.forward.request_plan import Plan, destination_of
 from proxy.forward.upload import Upload
+from proxy.retry.call.fallback import LeftBehind, left_behind
 from proxy.retry.facts import Request
-from proxy.retry.fallback import LeftBehind, left_behind
-from proxy.retry.policy import Fallback, Policy
-from proxy.retry.routing import Router, climbs
+from proxy.retry.policies.policy import Fallback, Policy
+from proxy.retry.policies.routing import Router, climbs
 from proxy.transport.replay_buffer import Replay
 from proxy.wire.errors import BadMessage
 from proxy.wire.head import RequestHead, Trailers

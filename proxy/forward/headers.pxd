@@ -1,7 +1,7 @@
 cimport cython
 
-from proxy.retry.attempt_record cimport AttemptRecord
-from proxy.retry.call_state cimport CallState
+from proxy.retry.call.attempt_record cimport AttemptRecord
+from proxy.retry.call.call_state cimport CallState
 from proxy.retry.value_bases cimport PolicyBase
 from proxy.wire.http1.response cimport ResponseHead as Answered
 

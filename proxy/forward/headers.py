@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from proxy.retry.attempt_record import FELL_BACK, AttemptRecord
-from proxy.retry.call_state import CallState
+from proxy.retry.answers.pushback import MILLISECONDS
+from proxy.retry.call.attempt_record import FELL_BACK, AttemptRecord
+from proxy.retry.call.call_state import CallState
+from proxy.retry.call.request_hints import read_grpc_timeout
+from proxy.retry.call.states import Delivering
 from proxy.retry.facts import GAVE_UP, GRPC_STATUS_NAMES, Fields, Outcome, Request, first, forwarded
-from proxy.retry.policy import HeaderEdits, Policy
-from proxy.retry.pushback import MILLISECONDS
-from proxy.retry.request_hints import read_grpc_timeout
-from proxy.retry.states import Delivering
+from proxy.retry.policies.policy import HeaderEdits, Policy
 from proxy.wire.field_names import NOT_EDITED
 from proxy.wire.head import RequestHead, ResponseHead
 

@@ -16,11 +16,11 @@ from proxy.forward.error_words import Worded, as_text, as_xml, with_words, words
 from proxy.forward.headers import CallEnd, Changes, answer_fields, attempt_results, via_line
 from proxy.hidden_values import shown
 from proxy.observe import masking
-from proxy.retry.actions import Answer
-from proxy.retry.call_state import CallState
+from proxy.retry.call.actions import Answer
+from proxy.retry.call.call_state import CallState
+from proxy.retry.call.reasons import SHUT_DOWN
 from proxy.retry.facts import UNAVAILABLE, Outcome, Request, grpc_status_of_http
-from proxy.retry.policy import Policy
-from proxy.retry.reasons import SHUT_DOWN
+from proxy.retry.policies.policy import Policy
 from proxy.wire.head import RequestHead, ResponseHead
 
 #: The page whose sections are the types of problems, beside the `documentation` of pyproject.toml.

@@ -2,7 +2,7 @@ cimport cython
 
 from proxy.forward.edits cimport Edits, edits_of
 from proxy.retry.facts cimport Request
-from proxy.retry.scope_state cimport ScopeState
+from proxy.retry.scopes.scope_state cimport ScopeState
 from proxy.retry.value_bases cimport PolicyBase
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest

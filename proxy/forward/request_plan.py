@@ -14,13 +14,13 @@ from proxy.forward.headers import (
     via_name,
     way_line,
 )
-from proxy.retry.broken_answers import may_be_kept, may_break
-from proxy.retry.classification import is_plain_end, is_plain_success
+from proxy.retry.answers.classification import is_plain_end, is_plain_success
+from proxy.retry.call.broken_answers import may_be_kept, may_break
+from proxy.retry.call.request_hints import may_start_undecided, read_grpc_timeout
 from proxy.retry.facts import Reply, Request, is_grpc
-from proxy.retry.policy import Policy
-from proxy.retry.request_hints import may_start_undecided, read_grpc_timeout
-from proxy.retry.routing import Router, Target, Upstream
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.routing import Router, Target, Upstream
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.transport.origins import Destination, Origin
 from proxy.transport.pool import Pool
 from proxy.wire.first_bytes import HTTP1, HTTP2

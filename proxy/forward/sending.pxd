@@ -5,8 +5,8 @@ from proxy.forward.context cimport Context
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.streams cimport ConnectionStream
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.actions cimport Launch
-from proxy.retry.machine cimport Call as Decider
+from proxy.retry.call.actions cimport Launch
+from proxy.retry.call.machine cimport Call as Decider
 from proxy.transport.clock cimport monotonic
 from proxy.transport.connection cimport Connection
 from proxy.transport.direct_dial cimport DirectDial

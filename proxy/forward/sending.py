@@ -16,9 +16,9 @@ from proxy.forward.request_plan import Plan
 from proxy.forward.resume import CONDITIONS, Resumer
 from proxy.forward.streams import AppStream, ConnectionStream
 from proxy.observe.call_record import CallRecord
-from proxy.retry.actions import Launch
+from proxy.retry.call.actions import Launch
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import IDEMPOTENT_METHODS
-from proxy.retry.machine import Call
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection

@@ -13,15 +13,15 @@ from proxy.forward.attempt import Attempt
 from proxy.forward.fallback import Journey
 from proxy.forward.request_plan import Plan
 from proxy.forward.upload import Upload
-from proxy.retry.actions import Actions
+from proxy.retry.answers.stream_errors import StreamWatch
+from proxy.retry.answers.token_usage import UsageReader
+from proxy.retry.budgets.token_estimate import estimate
+from proxy.retry.call.actions import Actions
+from proxy.retry.call.machine import Call
+from proxy.retry.call.request_hints import read_timeout
 from proxy.retry.facts import Outcome, Reply
-from proxy.retry.machine import Call
-from proxy.retry.policy import Policy
-from proxy.retry.request_hints import read_timeout
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.stream_errors import StreamWatch
-from proxy.retry.token_estimate import estimate
-from proxy.retry.token_usage import UsageReader
+from proxy.retry.policies.policy import Policy
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.transport.replay_buffer import Replay
 
 

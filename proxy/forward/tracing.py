@@ -13,7 +13,7 @@ from proxy.forward.sending import Sender
 from proxy.observe.call_record import CallRecord
 from proxy.observe.trace_context import Trace, read
 from proxy.observe.tracing import Tracer
-from proxy.retry.actions import Launch
+from proxy.retry.call.actions import Launch
 
 _PARENT = frozenset({b"traceparent"})
 #: Dropped with an unreadable `traceparent`, without which the state means nothing (W3C Trace Context, section 3.3).

@@ -19,10 +19,10 @@ from proxy.forward.fallback import Journey
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import Sender
 from proxy.forward.streams import Tunnelling
-from proxy.retry.actions import Answer
-from proxy.retry.call_state import CallState
+from proxy.retry.call.actions import Answer
+from proxy.retry.call.call_state import CallState
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Outcome
-from proxy.retry.machine import Call
 from proxy.transport.clock import monotonic
 from proxy.transport.streams import Tunnel, UpstreamStream
 from proxy.wire.first_bytes import greets, speaks_http

@@ -7,11 +7,11 @@ from proxy.forward.delivery cimport Delivery
 from proxy.forward.request_plan cimport Plan
 from proxy.forward.sending cimport AttemptDial
 from proxy.observe.call_record cimport CallRecord
-from proxy.retry.at_once cimport answered, learn_success, pass_gates, turn_back
-from proxy.retry.buckets cimport Bucket
+from proxy.retry.call.at_once cimport answered, learn_success, pass_gates, turn_back
+from proxy.retry.budgets.buckets cimport Bucket
 from proxy.retry.facts cimport Request
-from proxy.retry.scope_state cimport ScopeState, UsedBucket
-from proxy.retry.traffic cimport Traffic
+from proxy.retry.scopes.scope_state cimport ScopeState, UsedBucket
+from proxy.retry.capacity.traffic cimport Traffic
 from proxy.transport.connection cimport Connection
 from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest

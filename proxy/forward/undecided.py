@@ -16,13 +16,13 @@ from proxy.forward.delivery import Delivery
 from proxy.forward.request_plan import Plan
 from proxy.forward.sending import AttemptDial, Send
 from proxy.observe.call_record import SUCCESS, Course, at_once_with, only_attempt
-from proxy.retry.at_once import answered, learn_success, pass_gates, turn_back
-from proxy.retry.buckets import Bucket
-from proxy.retry.credentials import CallKeys
-from proxy.retry.endpoints import Choice, Endpoints
+from proxy.retry.budgets.buckets import Bucket
+from proxy.retry.call.at_once import answered, learn_success, pass_gates, turn_back
+from proxy.retry.capacity.traffic import Traffic
 from proxy.retry.facts import IDEMPOTENT_METHODS, Request
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.traffic import Traffic
+from proxy.retry.scopes.scope_state import ScopeState
+from proxy.retry.upstreams.credentials import CallKeys
+from proxy.retry.upstreams.endpoints import Choice, Endpoints
 from proxy.transport.connection import Connection
 from proxy.transport.origins import Origin
 from proxy.transport.streams import UpstreamStream

@@ -1,8 +1,8 @@
 cimport cython
 
 from proxy.forward.request_plan cimport Plan
-from proxy.retry.classification cimport classify
-from proxy.retry.event_stream cimport is_event_stream
+from proxy.retry.answers.classification cimport classify
+from proxy.retry.answers.event_stream cimport is_event_stream
 from proxy.retry.facts cimport Reply
 from proxy.wire.http1.response cimport ResponseHead as Answer
 

@@ -1,17 +1,17 @@
 """A look into an answer that came whole with its head, for a call for which nothing had to be decided before.
 
 A policy that bounds the first byte, or has a rule for the body of a success, keeps the head of a success until the part
-of the body that counts has come (`proxy.retry.first_byte`). If all of the body has come, there is nothing to wait for:
-the answer is judged here, by the same rules. Any other answer is left to the `Call`.
+of the body that counts has come (`proxy.retry.answers.first_byte`). If all of the body has come, there is nothing to
+wait for: the answer is judged here, by the same rules. Any other answer is left to the `Call`.
 """
 
 from __future__ import annotations
 
 from proxy.forward.request_plan import Plan
-from proxy.retry.classification import NEEDS_BODY, classify
-from proxy.retry.event_stream import is_event_stream
+from proxy.retry.answers.classification import NEEDS_BODY, classify
+from proxy.retry.answers.event_stream import is_event_stream
+from proxy.retry.answers.first_byte import PEEK_LIMIT
 from proxy.retry.facts import Class, Reply
-from proxy.retry.first_byte import PEEK_LIMIT
 from proxy.wire.head import ResponseHead, Trailers
 
 #: The results of a look: something has to be decided; the head alone shows a success; the body was looked at too.

@@ -10,19 +10,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import proxy.retry.actions as act
+import proxy.retry.call.actions as act
 from proxy.lab.clock import ALARM, DEADLINE, UPSTREAM, Clock
 from proxy.lab.request_body import BufferBudget, KeptBody
 from proxy.lab.upstream import FAULTS, Sending
-from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.content_coding import coding_of, decoded
-from proxy.retry.event_stream import SseReader
+from proxy.retry.answers.content_coding import coding_of, decoded
+from proxy.retry.answers.event_stream import SseReader
+from proxy.retry.answers.first_byte import PEEK_LIMIT, BodyWait
+from proxy.retry.answers.stream_ends import UNFINISHED, EndReader
+from proxy.retry.answers.token_usage import TokenUsage, UsageReader
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.first_byte import PEEK_LIMIT, BodyWait
-from proxy.retry.machine import Call
-from proxy.retry.policy import Fallback, Timeouts
-from proxy.retry.stream_ends import UNFINISHED, EndReader
-from proxy.retry.token_usage import TokenUsage, UsageReader
+from proxy.retry.policies.bucket_specs import TokenRules
+from proxy.retry.policies.policy import Fallback, Timeouts
 from proxy.transport.faults import closed, first_byte_timeout, idle_timeout
 
 #: The body of a request that asks for a stream.

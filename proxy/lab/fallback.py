@@ -12,12 +12,12 @@ from proxy.config.settings import Settings
 from proxy.forward.fallback import is_digest
 from proxy.lab.fresh_policies import Fresh
 from proxy.lab.routing import AppRequest, Chosen
+from proxy.retry.call.fallback import left_behind
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.fallback import left_behind
-from proxy.retry.policy import Fallback, Policy
-from proxy.retry.registry import Registry
-from proxy.retry.routing import climbs
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policies.policy import Fallback, Policy
+from proxy.retry.policies.routing import climbs
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.wire.json_object import NoObjectError, set_members
 
 
@@ -45,7 +45,7 @@ class ConfiguredUpstreams:
 
     def why_not(self, entry: Fallback) -> str:
         """The reason why the upstream of a fallback entry can't take the call over; "" if it can
-        (`proxy.retry.fallback.Elsewhere`).
+        (`proxy.retry.call.fallback.Elsewhere`).
         """
         upstream, request = self._router.by_name[entry.to], self._first.request
         if upstream.target.protocol == "http/1.1" and request.is_grpc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 
 
 class Fresh:

@@ -15,8 +15,8 @@ from typing import Any
 from proxy.config.settings import Settings
 from proxy.lab.explain.question import Fate, fate_of_fault, fate_of_status, through_listener
 from proxy.lab.routing import AppRequest, Chosen, RefusedCall, choose
+from proxy.retry.answers.pushback import MILLISECONDS
 from proxy.retry.facts import GRPC_STATUS_NAMES, FaultKind
-from proxy.retry.pushback import MILLISECONDS
 
 #: A call, and one of its attempts, as `/requests` has them.
 Kept = Mapping[str, Any]

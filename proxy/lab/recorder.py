@@ -7,15 +7,15 @@ from typing import Protocol
 from proxy.forward.headers import gave_up
 from proxy.lab.driver import Driver
 from proxy.lab.request_body import KnownBody
-from proxy.retry.buckets import Bucket
-from proxy.retry.environment import Env
+from proxy.retry.answers.first_byte import first_byte_of
+from proxy.retry.budgets.buckets import Bucket
+from proxy.retry.budgets.token_estimate import estimate
+from proxy.retry.call.environment import Env
+from proxy.retry.call.fallback import Elsewhere
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Request
-from proxy.retry.fallback import Elsewhere
-from proxy.retry.first_byte import first_byte_of
-from proxy.retry.machine import Call
-from proxy.retry.policy import Fallback, Policy
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.token_estimate import estimate
+from proxy.retry.policies.policy import Fallback, Policy
+from proxy.retry.scopes.scope_state import ScopeState
 
 
 class OtherUpstreams(Protocol):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from proxy.config.settings import Settings
 from proxy.retry.facts import MappingFields, Outcome, Request, first, is_grpc_media
-from proxy.retry.policy import Policy
-from proxy.retry.routing import ClimbsOut, Upstream, split_authority
+from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.routing import ClimbsOut, Upstream, split_authority
 from proxy.server.app_names import app_of, name_of, not_named
 from proxy.server.routing import known_prefixes, may_be_a_pages
 from proxy.wire.authority import read_authority

@@ -8,13 +8,13 @@ from proxy.lab.fallback import ConfiguredUpstreams
 from proxy.lab.fresh_policies import Fresh
 from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen
-from proxy.retry.backoff import Chance
-from proxy.retry.environment import Env
+from proxy.retry.call.environment import Env
 from proxy.retry.facts import Request
-from proxy.retry.policy import Policy
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.policy import Policy
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
+from proxy.retry.strategies.backoff import Chance
 
 
 class Stage:

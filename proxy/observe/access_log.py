@@ -20,7 +20,7 @@ from proxy.observe.call_json import timestamp
 from proxy.observe.call_record import NO_POLICY, SUCCESS, CallRecord
 from proxy.observe.compiled import call_lines
 from proxy.observe.sink import ClosingSink, Later, LogSink
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 from proxy.retry.facts import Outcome
 
 #: Lines a second about the same failure.

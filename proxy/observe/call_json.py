@@ -15,9 +15,9 @@ from json.encoder import encode_basestring_ascii as quote
 
 from proxy.observe import masking
 from proxy.observe.call_record import AT_ONCE, SUCCESS, CallRecord, Course
-from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
+from proxy.retry.call.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.http2.frames import code_name
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from copy import copy
 from functools import lru_cache
 
-from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
+from proxy.retry.call.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
 
 #: The policy of a request that was answered before any policy applied to it.
 NO_POLICY = Policy("", "", Strategy("standard", "", 1, Backoff(0.0, 0.0)), None)

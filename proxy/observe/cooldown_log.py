@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from proxy.observe import masking
 from proxy.observe.weather import callers
-from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
+from proxy.retry.weather.cooldown import ALL_CALLERS, CooldownBegan
 
 #: Cooldowns of an upstream that are kept, and upstreams of which any are.
 EACH, MOST = 20, 1000

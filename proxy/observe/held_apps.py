@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from proxy.observe.weather import causes
-from proxy.retry.concurrency import Places
-from proxy.retry.factory import Key
-from proxy.retry.fair_order import app_of
-from proxy.retry.governor import Governor
-from proxy.retry.waiter import Waiter
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.queues.fair_order import app_of
+from proxy.retry.queues.waiter import Waiter
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.factory import Key
+from proxy.retry.weather.governor import Governor
 
 #: Numbers of held calls by upstream, app and cause.
 HeldByApp = Counter[tuple[str, str, str]]

@@ -1,7 +1,7 @@
 """A call's JSON written by compiled code: json_line.pyx."""
 
 from proxy.observe.call_record import CallRecord
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 
 def call_lines(calls: list[CallRecord]) -> str: ...
 def call_json(call: CallRecord) -> str: ...

@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True, binding=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, cdivision=True,
+# binding=False
 """A call's JSON written by compiled code, letter by letter into memory: what `proxy.observe.call_json` makes of it.
 
 Law: both make the same of any record. This writes what is common: ASCII without anything to quote, durations of less
@@ -12,7 +13,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcpy, strlen
 
 from proxy.observe.call_record cimport CallRecord, Course
-from proxy.retry.attempt_record cimport AttemptRecord
+from proxy.retry.call.attempt_record cimport AttemptRecord
 
 from json.encoder import encode_basestring_ascii as quote
 

@@ -1,7 +1,7 @@
 cimport cython
 
 from proxy.observe.call_record cimport CallRecord, Course
-from proxy.retry.attempt_record cimport AttemptRecord
+from proxy.retry.call.attempt_record cimport AttemptRecord
 from proxy.retry.value_bases cimport PolicyBase
 
 

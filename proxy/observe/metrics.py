@@ -19,9 +19,9 @@ from itertools import groupby
 from typing import TypeVar
 
 from proxy.observe.call_record import AT_ONCE, NO_POLICY, CallRecord, Course
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 
 _Key = TypeVar("_Key")
 

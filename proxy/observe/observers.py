@@ -15,7 +15,7 @@ from proxy.observe.access_log import AccessLog
 from proxy.observe.call_record import CallRecord, Observer
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent_calls import RecentCalls
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 
 #: The number of calls that are passed on at once, and the seconds after which they are passed on in any case, by a
 #: timer of the observers' own.

@@ -31,7 +31,7 @@ from proxy.observe import masking
 from proxy.observe.call_record import CallRecord
 from proxy.observe.otel_export import CLOSING, connected, own_resource, report_to
 from proxy.observe.trace_context import Bits, Trace, read
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 from proxy.retry.facts import Class
 
 #: Methods that a span may be named after (semantic conventions for HTTP: others are named HTTP).

@@ -6,11 +6,11 @@ A remedy names the setting, with its value now, or what the app or the upstream 
 
 from __future__ import annotations
 
+from proxy.retry.answers.stream_ends import UNFINISHED
+from proxy.retry.call.gates import GATES
+from proxy.retry.call.reasons import BY_OWN_CODE, NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
-from proxy.retry.gates import GATES
-from proxy.retry.policy import Policy
-from proxy.retry.reasons import BY_OWN_CODE, NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
-from proxy.retry.stream_ends import UNFINISHED
+from proxy.retry.policies.policy import Policy
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {
@@ -54,9 +54,9 @@ def remedy_of(
     is_grpc: bool = False,
 ) -> str:
     """Return what the operator or the app can do so that such a call ends better, as a clause; "" if nothing is wrong,
-    or if no remedy is known. `why`: the reason given for not making another attempt (`proxy.retry.refusals`), "" if
-    none was given; `method`: the request's method; `detail`: what is known of the last attempt's fault, "" for nothing;
-    `status`: the last attempt's, None if it has none. `is_grpc`: the call is one of gRPC.
+    or if no remedy is known. `why`: the reason given for not making another attempt (`proxy.retry.call.refusals`), ""
+    if none was given; `method`: the request's method; `detail`: what is known of the last attempt's fault, "" for
+    nothing; `status`: the last attempt's, None if it has none. `is_grpc`: the call is one of gRPC.
     """
     if outcome in _ALWAYS:
         return _ALWAYS[outcome]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from proxy.retry.ahead import AheadLane
-from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
-from proxy.retry.governor import Governor
-from proxy.retry.lane import Lane
-from proxy.retry.route_names import ROUTE
-from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
+from proxy.retry.weather.ahead import AheadLane
+from proxy.retry.weather.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.route_names import ROUTE
+from proxy.retry.weather.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
 
 NO_LIMIT = float("inf")
 #: The causes by which a lane may hold calls, as in the label of redrive_held_calls, each with the gate's name in
@@ -166,8 +166,8 @@ def lowest(left: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def callers(group: bytes) -> str:
-    """The callers that `group` stands for (`proxy.retry.caller`), in words: all callers, those with a credential or
-    without one, or those of a route.
+    """The callers that `group` stands for (`proxy.retry.weather.caller`), in words: all callers, those with a
+    credential or without one, or those of a route.
     """
     if group == ALL_CALLERS:
         return "everybody"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from proxy.observe.held_apps import HeldByApp
 from proxy.observe.weather import LaneWeather, added_up
-from proxy.retry.weather_changes import WeatherChanged
+from proxy.retry.weather.weather_changes import WeatherChanged
 
 #: Changes of an upstream that are kept, and upstreams of which any are.
 EACH, MOST = 40, 1000

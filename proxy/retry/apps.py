@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from proxy.retry.app_parts import MOST_PARTS, Shares
 from proxy.retry.value_bases import NamedAppBase
 
 #: The ranks of the priorities: calls of a lower rank go first.
@@ -20,6 +19,10 @@ RANKS: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
 OTHERS = "others"
 #: The request field by which an app may lower the priority of a call; it is never forwarded.
 PRIORITY_FIELD = "x-retry-priority"
+#: The shares of a bucket's apps: each app's name and weight; the last one is that of all other apps together.
+Shares = tuple[tuple[str, int], ...]
+#: The most apps that have a part of a bucket of their own; the others of `known` share the part of all other apps.
+MOST_PARTS = 64
 
 
 @dataclass(frozen=True, slots=True)

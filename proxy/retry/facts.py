@@ -222,8 +222,8 @@ class Request:
     `plain`: the reader of the head has seen that the request has none of the fields that deciding depends on
     (STEERING_FIELDS), so that none need be looked up. `timed`: the request has none of these fields but a grpc-timeout.
     `app`: the app that sent the request, None if the configuration names no apps. `user_agent`: the User-Agent, b"" if
-    there is none; None until a driver has looked it up. `names`: the `RouteNames` that `proxy.retry.route_names` found
-    last for this request, None before that.
+    there is none; None until a driver has looked it up. `names`: the `RouteNames` that
+    `proxy.retry.weather.route_names` found last for this request, None before that.
     """
 
     __slots__ = ("app", "authority", "body", "fields", "method", "names", "path", "plain", "timed", "user_agent")
@@ -274,9 +274,10 @@ class Reply:
     connection; drivers set this for a 421, which may be about the connection. `whole`: all of the body came with the
     head; drivers set this too.
 
-    Four more are None until a function has read them. `media`: the media type (`proxy.retry.event_stream`). `coding`:
-    the content coding (`proxy.retry.content_coding`). `opens`: the kind of data that the body can be read as
-    (`proxy.retry.rules`). `length`: the Content-Length, if the driver has read it anyway; also None if there is none.
+    Four more are None until a function has read them. `media`: the media type (`proxy.retry.answers.event_stream`).
+    `coding`: the content coding (`proxy.retry.answers.content_coding`). `opens`: the kind of data that the body can be
+    read as (`proxy.retry.answers.rules`). `length`: the Content-Length, if the driver has read it anyway; also None if
+    there is none.
     """
 
     __slots__ = (

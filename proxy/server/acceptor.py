@@ -30,9 +30,9 @@ from proxy.forward.tracing import traced_sender
 from proxy.forward.tunnel import TunnelPlan
 from proxy.observe.call_record import refused
 from proxy.observe.tracing import Tracer
+from proxy.retry.answers.http_date import http_date
+from proxy.retry.call.request_hints import has_readable_timeout, read_timeout
 from proxy.retry.facts import UNAVAILABLE, Outcome, is_grpc
-from proxy.retry.http_date import http_date
-from proxy.retry.request_hints import has_readable_timeout, read_timeout
 from proxy.server.app_names import app_of, name_of, naming_of, not_named, unix_user
 from proxy.server.connection_limit import ConnectionLimit, Seat
 from proxy.server.drain import Drain

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 from proxy.config.settings import Settings
 from proxy.extras import is_installed
 from proxy.process import Background
-from proxy.retry.bucket_specs import BucketSpec, RateSpec
-from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.concurrency import Places
-from proxy.retry.cooldown import CooldownBegan
-from proxy.retry.credentials import Roster
-from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.endpoints import EndpointGroup
-from proxy.retry.factory import Factory, Key
-from proxy.retry.governor import Governor
-from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec
-from proxy.retry.registry import Spec
-from proxy.retry.seen_keys import SeenKeys
+from proxy.retry.budgets.buckets import Bucket, RateBucket
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.budgets.cubic_limiter import CubicLimiter
+from proxy.retry.budgets.hedges import Hedges
+from proxy.retry.policies.bucket_specs import BucketSpec, RateSpec
+from proxy.retry.policies.policy import BreakerSpec
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.scopes.registry import Spec
+from proxy.retry.scopes.seen_keys import SeenKeys
+from proxy.retry.upstreams.circuit_breaker import CircuitBreaker
+from proxy.retry.upstreams.credentials import Roster
+from proxy.retry.upstreams.endpoints import EndpointGroup
+from proxy.retry.weather.cooldown import CooldownBegan
+from proxy.retry.weather.governor import Governor
 from proxy.transport.clock import monotonic
 
 if TYPE_CHECKING:

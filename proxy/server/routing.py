@@ -1,7 +1,7 @@
 """Routing of a request before it becomes a call: its upstream and policy, or the reason why it is refused.
 
 A request that is refused here has cost the upstream nothing, and the answer names the remedy if there is one. The rules
-are the contract's, section 3 "Which policy" and section 6; the router itself is `proxy.retry.routing`.
+are the contract's, section 3 "Which policy" and section 6; the router itself is `proxy.retry.policies.routing`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal
 from proxy.config.settings import Settings
 from proxy.forward.headers import is_loop
 from proxy.retry.facts import STEERING_FIELDS, Outcome, Request, is_grpc
-from proxy.retry.policy import Policy
-from proxy.retry.routing import ClimbsOut, Endpoint, Upstream, split_authority
+from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.routing import ClimbsOut, Endpoint, Upstream, split_authority
 from proxy.web_origin import PORTS, is_literal, is_own_origin
 from proxy.wire.head import RequestHead
 

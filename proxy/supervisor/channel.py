@@ -21,10 +21,10 @@ from proxy.config.settings import Address
 from proxy.observe.aggregate import Report
 from proxy.observe.held_apps import HeldByApp
 from proxy.observe.weather import LaneWeather
-from proxy.retry.cooldown import CooldownBegan
-from proxy.retry.factory import Key
-from proxy.retry.registry import Spec
-from proxy.retry.weather_changes import WeatherChanged
+from proxy.retry.scopes.factory import Key
+from proxy.retry.scopes.registry import Spec
+from proxy.retry.weather.cooldown import CooldownBegan
+from proxy.retry.weather.weather_changes import WeatherChanged
 
 _HEADER = Struct("=QI")  # the length of the body in bytes, and the number of its descriptors
 _PIECE = 256 * 1024

@@ -10,8 +10,8 @@ from proxy.observe.cooldown_log import CooldownLog
 from proxy.observe.held_apps import HeldByApp
 from proxy.observe.notices import LogTrouble
 from proxy.observe.weather_log import EVENTS, FirstAndLast, WeatherLog
-from proxy.retry.idle_scopes import IdleScopes
-from proxy.retry.registry import Registry
+from proxy.retry.scopes.idle_scopes import IdleScopes
+from proxy.retry.scopes.registry import Registry
 from proxy.runtime import policies_of
 from proxy.server.fleet import Fleet, Outages
 from proxy.server.intercept.interception import Notify

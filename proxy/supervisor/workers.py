@@ -27,8 +27,8 @@ from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.weather_log import WeatherLog
 from proxy.process import Background, WorkerFailedError, failure_notifier
 from proxy.resources import Usage, open_files, processes
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 from proxy.server.idle_handover import pair
 from proxy.server.intercept.interception import Notify
 from proxy.stores.shared_memory.records import Memory

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proxy.config.problems import did_you_mean
-from proxy.retry.gates import GATES
+from proxy.retry.call.gates import GATES
 from proxy.top.board import duration, status_of
 from proxy.top.client import AdminClient, AdminError, AdminPort
 

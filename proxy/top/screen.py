@@ -18,7 +18,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy.retry.gates import GATES, SLOW_START
+from proxy.retry.call.gates import GATES, SLOW_START
 from proxy.top.board import Row, count, duration, in_trouble, rate, status_of, tokens, total
 
 #: Columns between two columns; of a name at least and at most; of the notes at least.

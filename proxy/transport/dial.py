@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from proxy.retry.routing import Endpoint, Reach
+from proxy.retry.policies.routing import Endpoint, Reach
 from proxy.transport.clock import monotonic
 from proxy.transport.dial_times import DialTimes
 from proxy.transport.egress_guard import Guard
@@ -34,7 +34,7 @@ TLS, _LEAST = 60.0, 0.1
 #: RFC 8305 section 5: Connection Attempt Delay.
 HEAD_START = 0.25
 #: Seconds for which an address at which a dial has failed is tried after the others of its name; as long as an endpoint
-#: that refuses is passed over at most (`proxy.retry.penalty`).
+#: that refuses is passed over at most (`proxy.retry.upstreams.penalty`).
 AVOIDED = 60.0
 
 _TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")

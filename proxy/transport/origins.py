@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.fair_order import FairOrder, leave_first, take_place
-from proxy.retry.penalty import Penalty
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
+from proxy.retry.queues.fair_order import FairOrder, leave_first, take_place
+from proxy.retry.upstreams.penalty import Penalty
 from proxy.transport.clock import monotonic
 from proxy.transport.dial import Way, parent_credentials
 from proxy.transport.streams import Resting, SharedConnection

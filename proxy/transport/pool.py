@@ -23,7 +23,7 @@ from typing import cast
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.facts import Fault
-from proxy.retry.routing import Endpoint, Reach, Target
+from proxy.retry.policies.routing import Endpoint, Reach, Target
 from proxy.transport import faults
 from proxy.transport.clock import monotonic
 from proxy.transport.connection import Connection, Keeper

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proxy.client_certificate import load_client_certificate
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
 from proxy.transport.faults import CertificateFileError
 
 if TYPE_CHECKING:

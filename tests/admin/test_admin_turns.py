@@ -25,9 +25,9 @@ from proxy.observe.call_record import refused
 from proxy.observe.metrics import Metrics, Series
 from proxy.observe.recent_calls import RecentCalls
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.registry import Registry
-from proxy.retry.routing import Router, Target, Upstream
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.routing import Router, Target, Upstream
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 #: Enough for many stretches.
 MANY = 10 * AT_A_STRETCH

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import proxy
-from proxy.retry.gates import GATES, SLOW_START
+from proxy.retry.call.gates import GATES, SLOW_START
 from proxy.top.calls import DECISIONS
 
 

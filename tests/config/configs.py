@@ -9,7 +9,7 @@ from textwrap import dedent
 from proxy.config.load import LoadResult, load
 from proxy.config.settings import Settings
 from proxy.retry.facts import MappingFields
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 
 NO_FIELDS = MappingFields([])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded, settings
 
-from proxy.retry.policy import Fallback
+from proxy.retry.policies.policy import Fallback
 
 OTHERS = "  b: {url: http://b.test}\n  c: {url: http://c.test}\n  somewhere: {hosts: [d.test]}\n"
 

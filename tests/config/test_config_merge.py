@@ -8,10 +8,10 @@ import pytest
 from configs import NO_FIELDS, lines, loaded, policy, settings
 
 from proxy.config.load import find, load, load_tree
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.policy import AutoLimit, Backoff, Concurrency
-from proxy.retry.presets import BUILT_IN
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.policy import AutoLimit, Backoff, Concurrency
+from proxy.retry.strategies.presets import BUILT_IN
 
 THREE_LINES = """\
 upstreams:

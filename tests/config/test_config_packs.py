@@ -9,9 +9,9 @@ import pytest
 from configs import lines, loaded, policy, settings
 
 from proxy.config.classification import built_in_names
-from proxy.retry.classification import classify, read_by
-from proxy.retry.dialect import Classify, Dialect, ResetField
+from proxy.retry.answers.classification import classify, read_by
 from proxy.retry.facts import Class, MappingFields, Reply, Request, Verdict
+from proxy.retry.policies.dialect import Classify, Dialect, ResetField
 
 GET = Request("GET", "x.test", "/")
 AWS_THROTTLING = [

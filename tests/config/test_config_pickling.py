@@ -14,7 +14,7 @@ from proxy.config.load import load
 from proxy.config.provenance import Folded, fold, release_parts
 from proxy.config.settings import pack, unpack
 from proxy.config.watch import load_beside_calls
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 
 MANY = "".join(f"  u{n}: {{url: 'http://u{n}.test', timeouts: {{total: {n + 1}s}}}}\n" for n in range(500))
 EXAMPLES = Path(__file__).parents[2] / "config" / "examples"

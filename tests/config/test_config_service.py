@@ -11,9 +11,9 @@ from configs import lines, loaded, policy, settings
 
 from proxy.config.load import LoadResult, load
 from proxy.config.settings import Settings
-from proxy.retry.bucket_specs import ThrottleSpec
 from proxy.retry.facts import GRPC_STATUS_NUMBERS, MappingFields
-from proxy.retry.policy import Backoff
+from proxy.retry.policies.bucket_specs import ThrottleSpec
+from proxy.retry.policies.policy import Backoff
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "service_configs.json").read_text())
 RETRY: dict[str, Any] = {

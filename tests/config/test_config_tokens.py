@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from configs import lines, loaded, policy, settings
 
-from proxy.retry.bucket_specs import RateSpec
+from proxy.retry.policies.bucket_specs import RateSpec
 
 BUCKETS = """
 buckets:

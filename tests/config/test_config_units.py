@@ -11,7 +11,7 @@ from proxy.config import addresses, units
 from proxy.config.settings import Address
 from proxy.config.yaml_tree import Text
 from proxy.retry.facts import FaultKind
-from proxy.retry.routing import Endpoint, HostPattern
+from proxy.retry.policies.routing import Endpoint, HostPattern
 
 RIGHT: list[tuple[Callable[[Any], Any], str, Any]] = [
     (units.duration, "250ms", 0.25),

@@ -16,7 +16,7 @@ from staged_pool import staged
 from strict_reader import Malformed, read_requests
 from support.front import Front, RecordingObserver
 
-from proxy.retry.policy import Backoff, Strategy
+from proxy.retry.policies.policy import Backoff, Strategy
 from proxy.runtime import DataPath
 from proxy.server import presence
 from proxy.server.connection import AppConnection

@@ -20,7 +20,8 @@ from support.expressions import Matcher, growth
 import proxy
 from proxy import hidden_values
 from proxy.config.policy_schema import IDEMPOTENCY_KEY, TIMEOUTS
-from proxy.retry import globs, http_date, rules
+from proxy.retry.answers import http_date, rules
+from proxy.retry.policies import globs
 from proxy.wire import field_names as names
 
 ROOT = Path(proxy.__file__).parent
@@ -37,18 +38,18 @@ MADE: dict[str, tuple[list[re.Pattern[Any]], bool]] = {
         [re.compile(form) for form, _ in (*TIMEOUTS.short, *IDEMPOTENCY_KEY.short, ("https?://.*", "url"))],
         False,
     ),
-    "proxy.retry.globs.host_glob": ([globs.host_glob("*a*a*.*-*")], False),
+    "proxy.retry.policies.globs.host_glob": ([globs.host_glob("*a*a*.*-*")], False),
     "proxy.hidden_values.secrets_of": (
         [hidden_values.secrets_of(["aa", "aab", "a0a"], whole_words=words) for words in (False, True)],
         True,
     ),
-    "proxy.retry.globs.path_glob": ([globs.path_glob("/**/a/*a*b/**/b"), globs.path_glob("**a*b**c*")], False),
-    "proxy.retry.rules._glob": ([re.compile(translate("*a*b?*[ab]*c"))], False),
-    "proxy.retry.rules._element": ([rules._element("Code")], True),
-    "proxy.retry.http_date": (list(http_date._FORMS), False),
-    "proxy.retry.rules.__init__": ([re.compile("|".join(map(translate, ("*a*b", "a*a*c", "*"))))], False),
-    "proxy.retry.stream_ends.__init__": ([re.compile(rb'"finish_reason"\s*:\s*(?!null\b|\s)')], True),
-    "proxy.retry.routing._prefixes": ([re.compile(rb"(?:/[^/?]*){3}")], False),
+    "proxy.retry.policies.globs.path_glob": ([globs.path_glob("/**/a/*a*b/**/b"), globs.path_glob("**a*b**c*")], False),
+    "proxy.retry.answers.rules._glob": ([re.compile(translate("*a*b?*[ab]*c"))], False),
+    "proxy.retry.answers.rules._element": ([rules._element("Code")], True),
+    "proxy.retry.answers.http_date": (list(http_date._FORMS), False),
+    "proxy.retry.answers.rules.__init__": ([re.compile("|".join(map(translate, ("*a*b", "a*a*c", "*"))))], False),
+    "proxy.retry.answers.stream_ends.__init__": ([re.compile(rb'"finish_reason"\s*:\s*(?!null\b|\s)')], True),
+    "proxy.retry.policies.routing._prefixes": ([re.compile(rb"(?:/[^/?]*){3}")], False),
     "proxy.wire.field_names._specials": ([names.find_request.__self__, names.find_answer.__self__], True),
 }
 

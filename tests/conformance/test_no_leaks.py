@@ -20,11 +20,11 @@ from support.two_runs import examples, first_seed
 
 from proxy.forward.attempt import Attempt
 from proxy.forward.exchange import Exchange
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Outcome, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Strategy
-from proxy.retry.routing import Target
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.policy import Backoff, Strategy
+from proxy.retry.policies.routing import Target
 from proxy.server.connection import AppConnection
 from proxy.transport.connection import Connection
 from proxy.transport.replay_buffer import Replay

@@ -22,9 +22,10 @@ from setuptools.errors import LinkError
 
 from proxy import cli, stale_build
 from proxy.observe.call_record import Course, refused
-from proxy.retry import dialect, facts, policy, value_bases
-from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry import facts, value_bases
+from proxy.retry.call.attempt_record import AttemptRecord
+from proxy.retry.policies import dialect, policy
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
 from proxy.wire.http1.compiled import CORE
 
 ROOT = Path(__file__).parent.parent.parent
@@ -158,7 +159,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with sources of one module whose files are all as old."""
     monkeypatch.delitem(sys.modules, "proxy.source_alone", raising=False)
     monkeypatch.setattr(stale_build, "__file__", str(tmp_path / "proxy/stale_build.py"))
-    for name in ("setup.py", "proxy/retry/machine.py", "proxy/retry/machine.pxd", "proxy/_core.so"):
+    for name in ("setup.py", "proxy/retry/call/machine.py", "proxy/retry/call/machine.pxd", "proxy/_core.so"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000, 1000))
@@ -166,11 +167,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_source_that_is_newer_than_the_library_is_named(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.machine", "proxy._compiled"})
+    library = SimpleNamespace(
+        FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.call.machine", "proxy._compiled"}
+    )
     monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
     assert stale_build.warning() == ""
-    os.utime(checkout / "proxy/retry/machine.pxd", (2000, 2000))
-    said = "the compiled core is older than its source (proxy.retry.machine): run `make core`"
+    os.utime(checkout / "proxy/retry/call/machine.pxd", (2000, 2000))
+    said = "the compiled core is older than its source (proxy.retry.call.machine): run `make core`"
     assert stale_build.warning() == said
     (checkout / "setup.py").unlink()
     assert stale_build.warning() == "", "an installed package has nothing to compile"
@@ -178,10 +181,10 @@ def test_a_source_that_is_newer_than_the_library_is_named(checkout: Path, monkey
 
 def test_a_build_of_one_file_for_each_module_is_seen_too(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "proxy.compiled_modules", None)
-    built = checkout / "proxy/retry/machine.cpython-311-x86_64-linux-gnu.so"
+    built = checkout / "proxy/retry/call/machine.cpython-311-x86_64-linux-gnu.so"
     built.touch()
     os.utime(built, (900, 900))
-    assert "proxy.retry.machine" in stale_build.warning()
+    assert "proxy.retry.call.machine" in stale_build.warning()
     os.utime(built, (1000, 1000))
     assert stale_build.warning() == ""
 
@@ -189,14 +192,17 @@ def test_a_build_of_one_file_for_each_module_is_seen_too(checkout: Path, monkeyp
 def test_an_old_file_of_a_module_that_is_not_compiled_any_more_is_seen_and_removed_by_a_build(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.machine"})
+    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.call.machine"})
     monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
-    left, shadowed = checkout / "proxy/retry/call_history.cpython-311.so", checkout / "proxy/retry/machine.abi3.so"
+    left, shadowed = (
+        checkout / "proxy/retry/call/call_history.cpython-311.so",
+        checkout / "proxy/retry/call/machine.abi3.so",
+    )
     for each in (left, shadowed):
         each.touch()
         os.utime(each, (900, 900))
     left.with_name("call_history.py").touch()
-    assert "(proxy.retry.call_history)" in stale_build.warning()
+    assert "(proxy.retry.call.call_history)" in stale_build.warning()
     monkeypatch.chdir(checkout)
     monkeypatch.setattr(build_ext, "copy_extensions_to_source", lambda _: None)
     BuildLibrary(Distribution()).copy_extensions_to_source()
@@ -205,10 +211,10 @@ def test_an_old_file_of_a_module_that_is_not_compiled_any_more_is_seen_and_remov
 
 
 def test_python_alone_has_nothing_stale(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.machine"})
+    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.call.machine"})
     monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
     monkeypatch.setitem(sys.modules, "proxy.source_alone", library)
-    os.utime(checkout / "proxy/retry/machine.py", (2000, 2000))
+    os.utime(checkout / "proxy/retry/call/machine.py", (2000, 2000))
     assert stale_build.warning() == ""
 
 
@@ -245,7 +251,7 @@ def test_an_import_that_fails_in_a_stale_build_says_how_to_mend_that(
     monkeypatch.setattr(stale_build, "_stale", lambda package: iter(()))
     with pytest.raises(ModuleNotFoundError):
         cli.main([])
-    monkeypatch.setattr(stale_build, "_stale", lambda package: iter(["proxy.retry.machine"]))
+    monkeypatch.setattr(stale_build, "_stale", lambda package: iter(["proxy.retry.call.machine"]))
     assert cli.main([]) == 2
-    said = "redrive: the compiled core is older than its source (proxy.retry.machine): run `make core`\n"
+    said = "redrive: the compiled core is older than its source (proxy.retry.call.machine): run `make core`\n"
     assert capsys.readouterr().err == said

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent / "proxy"
 #: The classes whose fields are watched, each with its module; and the attribute of a call that holds its state.
-CLASSES = {"Call": "proxy.retry.machine", "CallState": "proxy.retry.call_state"}
+CLASSES = {"Call": "proxy.retry.call.machine", "CallState": "proxy.retry.call.call_state"}
 STATE = "so_far"
 #: What a file contains that could change a field of these: all others need not be parsed.
 MENTIONS = (STATE, "decider()", *CLASSES.values())

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from proxy.forward.own_answers import PROBLEMS, PROXY_FAILED, OwnAnswer
+from proxy.retry.call.reasons import own_answer as answer_for
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
-from proxy.retry.reasons import own_answer as answer_for
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "reference" / "problems.md"

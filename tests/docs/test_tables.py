@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.facts import GAVE_UP, Outcome
-from proxy.retry.policy import Strategy
-from proxy.retry.presets import BUILT_IN
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.policies.policy import Strategy
+from proxy.retry.strategies.presets import BUILT_IN
 
 ROOT = Path(__file__).parent.parent.parent
 REFERENCE = ROOT / "docs" / "reference"

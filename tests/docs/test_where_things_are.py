@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PAGE, GLOSSARY, RULES = ROOT / "docs/architecture.md", ROOT / "docs/glossary.md", ROOT / "CONTRIBUTING.md"
 MODULES = ROOT / "docs/modules.md"
-#: As pages name modules in passing: `retry/machine`, `forward/exchange.py`, `transport.streams.UpstreamStream`.
+#: As pages name modules in passing: `retry/call/machine`, `forward/exchange.py`, `transport.streams.UpstreamStream`.
 ROOMS = sorted(each.name for each in (ROOT / "proxy").iterdir() if (each / "__init__.py").exists())
 
 

@@ -10,7 +10,7 @@ import pytest
 from proxy.forward.attempt import Attempt, AttemptOwner
 from proxy.forward.sending import AttemptDial
 from proxy.retry.facts import Fault
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
 from proxy.transport.origins import Origin, Way
 from proxy.transport.pool import Pool
 

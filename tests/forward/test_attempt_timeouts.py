@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from support.front import Front, request, to
 from support.scripted import Upstream, answer, gated, hang
 
-from proxy.retry.bucket_specs import QuotaSpec
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Backoff, Strategy, Timeouts
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.policies.policy import Backoff, Strategy, Timeouts
 
 FINE = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 

@@ -14,10 +14,10 @@ from support.ports import free_port
 from support.scripted import Turn, Upstream, answer, close, gated, hang, reset
 
 from proxy.forward import call_driver
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import FaultKind, Outcome, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Concurrency, Policy, Strategy, Timeouts
-from proxy.retry.registry import Registry
+from proxy.retry.policies.policy import Concurrency, Policy, Strategy, Timeouts
+from proxy.retry.scopes.registry import Registry
 
 ONE = Concurrency(1)
 WHOLE = answer(200, b"whole")

@@ -9,7 +9,7 @@ from typing import Any
 from support.front import App, Front, to
 from support.scripted import Turn, Upstream, answer, gated
 
-from proxy.retry.policy import EndpointShare
+from proxy.retry.policies.policy import EndpointShare
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 

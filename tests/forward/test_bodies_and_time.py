@@ -17,9 +17,9 @@ from support.scripted import Turn, Upstream, answer, close, hang, reset
 
 from proxy.config.settings import Buffers, PoolLimits
 from proxy.forward.attempt import HOLDING, PEEKING, State
-from proxy.retry.dialect import Classify, Rule
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.retry.policy import Backoff, Concurrency, IdempotencyKey, Strategy, Timeouts
+from proxy.retry.policies.dialect import Classify, Rule
+from proxy.retry.policies.policy import Backoff, Concurrency, IdempotencyKey, Strategy, Timeouts
 from proxy.transport.dial import Way
 from proxy.transport.origins import Origin
 

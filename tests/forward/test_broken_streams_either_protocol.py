@@ -13,9 +13,9 @@ from support.played import Played, Protocol, asked, playing
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.dialect import Classify
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import WholeAnswers
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import WholeAnswers
 
 SPOKEN: dict[Protocol, dict[str, Any]] = {1: {"protocol": "http/1.1"}, 2: {"protocol": "http/2"}}
 either = pytest.mark.parametrize("app", [1, 2])

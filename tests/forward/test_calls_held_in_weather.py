@@ -9,7 +9,7 @@ from support.capacity import CapacityServer
 from support.front import Front, to
 
 from proxy.config.settings import Limits
-from proxy.retry.policy import AutoLimit, EndpointShare, PushbackPolicy, Timeouts
+from proxy.retry.policies.policy import AutoLimit, EndpointShare, PushbackPolicy, Timeouts
 
 HELD: dict[str, Any] = {"limit": AutoLimit(), "outage": "hold", "pushback": PushbackPolicy(of="upstream")}
 

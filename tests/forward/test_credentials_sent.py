@@ -6,7 +6,7 @@ import pytest
 from support.front import NONE, Front, policy, to
 from support.scripted import Upstream, answer
 
-from proxy.retry.policy import Credentials, Fallback
+from proxy.retry.policies.policy import Credentials, Fallback
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 FINE = answer(200, b"ok", DATE)

@@ -11,8 +11,8 @@ from support.scripted import Turn, Upstream, answer, reset
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.dialect import Classify
 from proxy.retry.facts import Outcome
+from proxy.retry.policies.dialect import Classify
 
 (AWS,) = dialects(["aws"], [Mark("", 0, 0)], (), Problems())
 assert AWS.inside is not None

@@ -10,7 +10,7 @@ from support.ports import free_port
 from support.scripted import Upstream, answer, close, reset
 
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import PushbackPolicy, Strategy
+from proxy.retry.policies.policy import PushbackPolicy, Strategy
 
 
 async def test_a_first_success_carries_the_count_and_via_and_nothing_else_of_ours() -> None:

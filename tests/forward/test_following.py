@@ -13,7 +13,7 @@ from support.front import Answer, Front, to
 from support.scripted import Upstream, answer
 
 from proxy.forward.request_plan import Plan
-from proxy.retry.routing import Match, Route
+from proxy.retry.policies.routing import Match, Route
 
 WHOLE = answer(200, b"ok", "Date: Thu, 01 Jan 2026 00:00:00 GMT")
 

@@ -14,11 +14,19 @@ from support.scripted import Step, Upstream, answer, hang, reset
 
 from proxy.config.settings import Buffers
 from proxy.observe.compiled import call_json
-from proxy.retry import routing
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Backoff, Fallback, HeaderEdits, IdempotencyKey, PushbackPolicy, Strategy, Timeouts
-from proxy.retry.routing import Match, Route
+from proxy.retry.policies import routing
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.policy import (
+    Backoff,
+    Fallback,
+    HeaderEdits,
+    IdempotencyKey,
+    PushbackPolicy,
+    Strategy,
+    Timeouts,
+)
+from proxy.retry.policies.routing import Match, Route
 
 BUSY = answer(503, b"busy")
 TWICE = Strategy("standard", "standard", 2, FAST, QuotaSpec())

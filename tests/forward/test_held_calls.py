@@ -12,11 +12,11 @@ from support.capacity import CapacityServer
 from support.front import NONE, App, Front, request, to
 
 from proxy.config.settings import Buffers
-from proxy.retry import patience
 from proxy.retry.facts import MappingFields, Outcome, Request
-from proxy.retry.governor import Governor
-from proxy.retry.policy import AutoLimit, Fallback, PushbackPolicy
-from proxy.retry.routing import Upstream
+from proxy.retry.policies.policy import AutoLimit, Fallback, PushbackPolicy
+from proxy.retry.policies.routing import Upstream
+from proxy.retry.weather import patience
+from proxy.retry.weather.governor import Governor
 
 HELD: dict[str, Any] = {"limit": AutoLimit(), "outage": "hold", "pushback": PushbackPolicy(of="upstream")}
 

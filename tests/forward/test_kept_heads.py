@@ -15,10 +15,10 @@ import pytest
 from support.front import AT_ONCE, CLASSIFY, Answer, Front, to
 from support.played import Played, Protocol, asked, playing
 
-from proxy.retry.dialect import Dialect, Repeats
+from proxy.retry.answers.rules import Rule
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.retry.policy import Timeouts
-from proxy.retry.rules import Rule
+from proxy.retry.policies.dialect import Dialect, Repeats
+from proxy.retry.policies.policy import Timeouts
 
 SPOKEN: dict[Protocol, dict[str, Any]] = {1: {"protocol": "http/1.1"}, 2: {"protocol": "http/2"}}
 BUSY = Rule(Class.TRANSIENT, "rule 1", frozenset({200}), json=((("error", "code"), "server_busy"),))

@@ -15,11 +15,11 @@ from support.front import FAST, NONE, App, CutError, Front, to
 from support.scripted import Step, Turn, Upstream, answer
 
 from proxy.config.settings import Buffers
+from proxy.retry.call.key_files import is_outdated, read_again
 from proxy.retry.facts import FaultKind
-from proxy.retry.key_files import is_outdated, read_again
-from proxy.retry.policy import Concurrency, Credentials, KeyFile, Strategy
-from proxy.retry.routing import Router
-from proxy.retry.routing import Upstream as UpstreamPolicy
+from proxy.retry.policies.policy import Concurrency, Credentials, KeyFile, Strategy
+from proxy.retry.policies.routing import Router
+from proxy.retry.policies.routing import Upstream as UpstreamPolicy
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 FINE = answer(200, b"ok", DATE)

@@ -13,7 +13,7 @@ from support.scripted import Turn, Upstream, answer, gated
 
 from proxy.retry.apps import RANKS, NamedApp
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Timeouts
+from proxy.retry.policies.policy import Timeouts
 from proxy.transport import origins as dial_queue
 from proxy.transport.dial import Dialer
 

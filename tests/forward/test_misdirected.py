@@ -12,10 +12,10 @@ from support.front import CLASSIFY, FAST, NONE, App, Front, to
 from support.scripted import Step, Turn, Upstream, answer
 
 from proxy.config.settings import Buffers
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.dialect import Rule
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import BreakerSpec, Strategy
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Rule
+from proxy.retry.policies.policy import BreakerSpec, Strategy
 
 TWICE = Strategy("standard", "standard", 2, FAST, QuotaSpec())
 MISDIRECTED = answer(421, b"elsewhere")

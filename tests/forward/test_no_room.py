@@ -12,8 +12,8 @@ from support.front import Front, to
 from support.scripted import Upstream, answer, hang
 
 from proxy.retry.facts import MappingFields, Outcome, Request
-from proxy.retry.policy import AutoLimit
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policies.policy import AutoLimit
+from proxy.retry.scopes.scope_state import ScopeState
 
 HELD: dict[str, Any] = {"limit": AutoLimit(), "outage": "hold"}
 

@@ -18,9 +18,9 @@ from support import certificates
 from support.front import NONE, Answer, CutError, Front, chunked, request, to
 from support.scripted import Turn, Upstream, answer
 
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import Resume
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.policy import Resume
 
 SMALL = bytes(range(256))[:60]
 ETAG = 'ETag: "v1"'

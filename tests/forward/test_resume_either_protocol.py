@@ -18,9 +18,9 @@ from support.front import STANDARD, Answer, CutError, Front, to
 from support.played import Played, Protocol, asked, playing
 from support.scripted import Received
 
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import Backoff, BreakerSpec, Concurrency, Credentials, EndpointShare, Resume, Timeouts
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.policy import Backoff, BreakerSpec, Concurrency, Credentials, EndpointShare, Resume, Timeouts
 
 SMALL = bytes(range(256))[:60]
 TAG, DATE = 'ETag: "v1"', "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"

@@ -15,12 +15,12 @@ from support.scripted import Step, Turn, Upstream, answer, close, hang, reset, t
 from proxy.forward import call_driver, request_plan
 from proxy.forward.exchange import Exchange
 from proxy.forward.headers import CallEnd, answer_fields
-from proxy.retry.actions import Actions
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
-from proxy.retry.dialect import Dialect, Reads, Rule
+from proxy.retry.call.actions import Actions
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import (
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.dialect import Dialect, Reads, Rule
+from proxy.retry.policies.policy import (
     Backoff,
     BreakerSpec,
     Concurrency,

@@ -12,8 +12,8 @@ from support.scripted import Step, Upstream, then_close
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.dialect import Classify
 from proxy.retry.facts import FaultKind, Outcome
+from proxy.retry.policies.dialect import Classify
 
 PACKS = {name: dialects([name], [Mark("", 0, 0)], (), Problems())[0] for name in ("anthropic", "openai", "google")}
 

@@ -16,9 +16,9 @@ from support.scripted import Step, Turn, Upstream, answer
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.dialect import Classify, EventRule, Rule
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.retry.policy import Timeouts
+from proxy.retry.policies.dialect import Classify, EventRule, Rule
+from proxy.retry.policies.policy import Timeouts
 
 (ANTHROPIC,) = dialects(["anthropic"], [Mark("", 0, 0)], (), Problems())
 BY_PACK = Classify(

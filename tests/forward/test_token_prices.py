@@ -16,10 +16,10 @@ from support.scripted import Turn, Upstream, answer, then_close
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.settings import Buffers
-from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
-from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import Concurrency, Fallback, Timeouts
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Concurrency, Fallback, Timeouts
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 (OPENAI,) = dialects(["openai"], [Mark("", 0, 0)], (), Problems())

@@ -10,12 +10,12 @@ from support.front import AT_ONCE, Answer, CutError, Front, attempts_counted, re
 from support.scripted import Step, Turn, Upstream, answer, close, gated, hang, then_close
 
 from proxy.forward import call_driver, request_plan
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import FaultKind, MappingFields, Outcome, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import BreakerSpec, Credentials, HeaderEdits, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.policy import BreakerSpec, Credentials, HeaderEdits, Timeouts
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.transport.clock import monotonic
 from proxy.transport.pool import Pool
 

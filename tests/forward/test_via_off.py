@@ -8,7 +8,7 @@ import pytest
 from support.front import STANDARD, Front, request, to
 from support.scripted import Upstream, answer
 
-from proxy.retry.policy import Credentials, HeaderEdits
+from proxy.retry.policies.policy import Credentials, HeaderEdits
 
 EDITS = HeaderEdits(set=(("X-Of", "policy"),))
 

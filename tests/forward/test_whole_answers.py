@@ -16,10 +16,10 @@ from support.scripted import Step, Turn, Upstream, answer, then_close, then_stal
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
 from proxy.config.settings import Buffers
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.dialect import Classify
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.policy import IdempotencyKey, Timeouts, WholeAnswers
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import IdempotencyKey, Timeouts, WholeAnswers
 
 #: Bounds that no test waits for, unless it says so.
 PATIENT = WholeAnswers(pause=60.0, wait=60.0)

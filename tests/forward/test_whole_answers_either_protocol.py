@@ -11,9 +11,9 @@ from support.front import Answer, CutError, Front, to
 from support.played import Played, Protocol, asked, playing
 
 from proxy.config.settings import Buffers
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Timeouts, WholeAnswers
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.policy import Timeouts, WholeAnswers
 
 PATIENT = WholeAnswers(pause=60.0, wait=60.0)
 BODY = b"0123456789" * 10

@@ -14,10 +14,10 @@ from support.front import AT_ONCE, CutError, Front, request, to
 from support.scripted import Step, Upstream, answer, gated, hang, then_close
 
 from proxy.forward import request_plan
-from proxy.retry.dialect import Classify, Rule
 from proxy.retry.facts import Class, FaultKind
-from proxy.retry.policy import Timeouts
-from proxy.retry.presets import HEDGING
+from proxy.retry.policies.dialect import Classify, Rule
+from proxy.retry.policies.policy import Timeouts
+from proxy.retry.strategies.presets import HEDGING
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
 JSON = "Content-Type: application/json"

@@ -40,15 +40,15 @@ from proxy.lab.simulate.limits import RequestLimit, limit_of
 from proxy.lab.simulate.reports import reported
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import FAULTS, Sending, UpstreamStep
-from proxy.retry import actions as act
-from proxy.retry.admission import Admission
-from proxy.retry.buckets import QuotaBucket
+from proxy.retry.budgets.buckets import QuotaBucket
+from proxy.retry.call import actions as act
+from proxy.retry.call.admission import Admission
+from proxy.retry.call.key_files import RENEWED
+from proxy.retry.call.machine import Call
+from proxy.retry.call.states import Done, Next
 from proxy.retry.facts import FaultKind, Outcome
-from proxy.retry.key_files import RENEWED
-from proxy.retry.machine import Call
-from proxy.retry.policy import Policy
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.states import Done, Next
+from proxy.retry.policies.policy import Policy
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.runtime import policies_of
 
 EPS = 1e-6

@@ -14,9 +14,9 @@ import proxy.lab.simulate.weather as weather
 from proxy.lab.clock import ALARM, Clock
 from proxy.lab.fleet.factory import PlayedFleet
 from proxy.lab.fleet.played_redis import PlayedRedis
-from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, ThrottleSpec
-from proxy.retry.buckets import ASK, Bucket
+from proxy.retry.budgets.buckets import ASK, Bucket
 from proxy.retry.facts import Class
+from proxy.retry.policies.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, ThrottleSpec
 from proxy.stores.redis.absence import OnOutage
 
 CAPACITY, PRICE, BACKOFF = 50.0, 5.0, 0.1

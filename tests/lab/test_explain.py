@@ -12,7 +12,7 @@ import pytest
 from proxy.cli import main
 from proxy.lab.explain import layout
 from proxy.lab.explain.wording import between
-from proxy.retry.token_bucket import STEP
+from proxy.retry.budgets.token_bucket import STEP
 
 CONFIG = """\
 buckets:
@@ -744,6 +744,6 @@ def test_an_answer_that_breaks(tmp_path: Path, capsys, upstream: str, call: tupl
 
 
 def test_a_wait_of_a_microsecond_is_printed_as_none() -> None:
-    """So late the alarm of a waiter rings that has to ask again (`proxy.retry.token_bucket.STEP`)."""
+    """So late the alarm of a waiter rings that has to ask again (`proxy.retry.budgets.token_bucket.STEP`)."""
     assert between(STEP, 2.0) == "0s to 2s"
     assert between(0.00025, 0.1) == "0.25ms to 100ms"

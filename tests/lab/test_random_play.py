@@ -11,9 +11,9 @@ import pytest
 from random_play import broken, play, reduced
 from random_scripts import Asked, Limit, Script, Weather, drawn
 
-from proxy.retry.endpoint_picker import EndpointPicker
-from proxy.retry.governor import Governor
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.call.endpoint_picker import EndpointPicker
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.weather.governor import Governor
 from proxy.wire.http1.compiled import CORE
 
 #: The scripts of one test.

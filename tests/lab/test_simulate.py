@@ -23,8 +23,8 @@ from proxy.lab.simulate.possible import Possible
 from proxy.lab.simulate.report import print_table
 from proxy.lab.simulate.scenario import OUTAGE, REDIS, REDIS_OUTAGE, SCENARIO, UPSTREAM, read_scenario
 from proxy.lab.simulate.simulation import play
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Request
-from proxy.retry.machine import Call
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "config/examples/scenarios").glob("*.yaml"))

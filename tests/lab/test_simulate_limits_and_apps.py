@@ -22,13 +22,13 @@ from proxy.lab.simulate.report import as_json
 from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.simulation import play
 from proxy.lab.upstream import Sending
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.environment import Env
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import NoFields, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 ROOT = Path(__file__).parent.parent.parent
 AHEAD = sorted((ROOT / "config/examples/scenarios/ahead").glob("*.yaml"))

@@ -17,15 +17,15 @@ from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.limits import LimitKind, limit_of
 from proxy.lab.upstream import Sending
-from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.environment import Env
+from proxy.retry.answers.token_usage import TokenUsage
+from proxy.retry.budgets.token_estimate import Estimate
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import MappingFields, NoFields, Outcome, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Policy
-from proxy.retry.registry import Registry
-from proxy.retry.token_estimate import Estimate
-from proxy.retry.token_usage import TokenUsage
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import TokenRules
+from proxy.retry.policies.policy import Policy
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 APPS, MINUTES = 50, 3
 LIMIT, PROMPT, MOST, TAKES = 60_000, 100, 200, 0.2

@@ -8,9 +8,9 @@ from typing import Any
 
 from proxy.observe.call_record import CallRecord
 from proxy.observe.recent_calls import NumberedCall
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
-from proxy.retry.policy import Backoff, Policy, Strategy
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
 
 STANDARD = Strategy(kind="standard", name="standard", max_attempts=3, backoff=Backoff(base=0.1, max=20))
 POLICY = Policy(upstream="payments", route="", strategy=STANDARD, bucket=None)

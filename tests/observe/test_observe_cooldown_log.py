@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from proxy.observe.cooldown_log import EACH, MOST, PATH, CooldownLog, facts, line
-from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
+from proxy.retry.weather.cooldown import ALL_CALLERS, CooldownBegan
 
 
 def began(at: float, delay: float = 5.0, upstream: str = "a", path: str = "/x") -> CooldownBegan:

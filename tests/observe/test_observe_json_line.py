@@ -13,7 +13,7 @@ from observed import POLICY, ended
 
 from proxy.observe import call_json, compiled
 from proxy.observe.call_record import AT_ONCE, NO_POLICY, SUCCESS, CallRecord, Course, at_once_with
-from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
+from proxy.retry.call.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 
 pytestmark = pytest.mark.skipif(

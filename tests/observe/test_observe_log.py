@@ -26,7 +26,7 @@ from proxy.observe.notices import LogTrouble
 from proxy.observe.observers import Observers
 from proxy.observe.recent_calls import RecentCalls
 from proxy.observe.sink import LineSink
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 from proxy.retry.facts import Class, FaultKind, Outcome, Request
 
 

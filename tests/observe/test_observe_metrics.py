@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.observe.call_record import refused
 from proxy.observe.exposition import Gauges, render
 from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, ge_class
-from proxy.retry.attempt_record import AttemptRecord, FallbackRecord
+from proxy.retry.call.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.retry.policy import Policy
+from proxy.retry.policies.policy import Policy
 
 PLACE = {"upstream": "payments", "route": ""}
 

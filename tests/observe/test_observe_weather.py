@@ -12,10 +12,10 @@ from proxy.admin import weather_view
 from proxy.config.load import load_tree
 from proxy.observe.weather import NO_LIMIT, LaneWeather, added_up, callers, facts, line, weather
 from proxy.observe.weather_log import EACH, FirstAndLast, WeatherLog
-from proxy.retry.caller import ROUTE
-from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
-from proxy.retry.governor import Governor
-from proxy.retry.weather_changes import OBSERVED, REASONS, WeatherChanged
+from proxy.retry.weather.caller import ROUTE
+from proxy.retry.weather.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.weather_changes import OBSERVED, REASONS, WeatherChanged
 
 BEGAN = WeatherChanged(
     event="outage_began",

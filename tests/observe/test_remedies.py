@@ -11,10 +11,10 @@ import pytest
 from support.front import policy
 
 from proxy.observe.remedies import remedy_of
+from proxy.retry.answers.stream_ends import UNFINISHED
+from proxy.retry.call.reasons import BY_OWN_CODE, NO_TIME
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Credentials, IdempotencyKey, Timeouts
-from proxy.retry.reasons import BY_OWN_CODE, NO_TIME
-from proxy.retry.stream_ends import UNFINISHED
+from proxy.retry.policies.policy import Credentials, IdempotencyKey, Timeouts
 from proxy.transport.faults import CertificateFileError, dialling
 
 POLICY = policy("api")

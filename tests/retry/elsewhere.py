@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.bucket_specs import BucketSpec, QuotaSpec
-from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
-from proxy.retry.factory import Factory, Key
+from proxy.retry.budgets.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.policies.bucket_specs import BucketSpec, QuotaSpec
+from proxy.retry.scopes.factory import Factory, Key
 
 
 class Elsewhere(QuotaBucket):

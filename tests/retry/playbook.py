@@ -20,15 +20,15 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.retry.actions import Action, Actions
-from proxy.retry.environment import Env
+from proxy.retry.call.actions import Action, Actions
+from proxy.retry.call.environment import Env
+from proxy.retry.call.fallback import Elsewhere
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.fallback import Elsewhere
-from proxy.retry.machine import Call
-from proxy.retry.policy import Policy
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.policy import Policy
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
 
 
 class Any_:  # noqa: N801

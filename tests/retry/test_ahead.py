@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 from playbook import ANY, Playbook, reply, start, wake
 
-from proxy.retry.actions import Deliver, Hold, Launch, WakeAt
-from proxy.retry.ahead import MOST_LIMITS, SEVERAL, Ahead, AheadLane, SentNote
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.caller import Caller
-from proxy.retry.dialect import Classify
+from proxy.retry.answers.limit_fields import ReportedLimit
+from proxy.retry.budgets.token_estimate import ONE, Price
+from proxy.retry.call.actions import Deliver, Hold, Launch, WakeAt
+from proxy.retry.capacity.report_trust import ReportTrust
+from proxy.retry.capacity.traffic import Traffic
 from proxy.retry.facts import Class, NoFields, Request
-from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.report_trust import ReportTrust
-from proxy.retry.token_estimate import ONE, Price
-from proxy.retry.traffic import Traffic
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.weather.ahead import MOST_LIMITS, SEVERAL, Ahead, AheadLane, SentNote
+from proxy.retry.weather.caller import Caller
 
 NEVER = float("inf")
 

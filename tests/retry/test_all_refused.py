@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from proxy.retry.all_refused import AllRefused
-from proxy.retry.lane import Lane
-from proxy.retry.limit import Limit
-from proxy.retry.traffic import Traffic
-from proxy.retry.waiter import Waiter
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.queues.waiter import Waiter
+from proxy.retry.weather.all_refused import AllRefused
+from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.limit import Limit
 
 
 class Waits(Waiter):

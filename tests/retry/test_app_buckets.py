@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.two_runs import examples
 
-from proxy.retry.app_buckets import AppBudget, PartedQuota, make_app_bucket
-from proxy.retry.app_parts import AppParts
 from proxy.retry.apps import RANKS, Apps, NamedApp
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
-from proxy.retry.buckets import BudgetBucket
+from proxy.retry.budgets.app_buckets import AppBudget, PartedQuota, make_app_bucket
+from proxy.retry.budgets.app_parts import AppParts
+from proxy.retry.budgets.buckets import BudgetBucket
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
 
 WEB, BATCH = NamedApp("web", 4, RANKS["high"]), NamedApp("batch", 1, RANKS["normal"])
 APPS = Apps(known={"web": WEB, "batch": BATCH})

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry import ExponentialRetryBackoffStrategy, RetryBackoffStrategy
-from proxy.retry.backoff import WaitSeries, delay, needs_draw
-from proxy.retry.policy import Backoff, Jitter
-from proxy.retry.presets import GRPC
+from proxy.retry.policies.policy import Backoff, Jitter
+from proxy.retry.strategies.backoff import WaitSeries, delay, needs_draw
+from proxy.retry.strategies.presets import GRPC
 
 JITTERS: list[Jitter] = ["none", "full", "equal", "proportional", "decorrelated"]
 seconds = st.floats(0, 1e6, allow_nan=False)

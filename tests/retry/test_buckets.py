@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.two_runs import examples
 
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket, make_bucket
+from proxy.retry.budgets.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket, make_bucket
+from proxy.retry.budgets.sliding_window import EXACT, SlidingCount
+from proxy.retry.call.payment import Payment
 from proxy.retry.facts import Class
 from proxy.retry.instants import EPSILON
-from proxy.retry.payment import Payment
-from proxy.retry.sliding_window import EXACT, SlidingCount
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.queues.waiting_room import WaitingRoom
 
 # -- quota ----------
 

@@ -9,25 +9,25 @@ from playbook import ANY, Event, Playbook, app_gone, ended, fault, granted, refu
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
-from proxy.retry.actions import Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import RateBucket
-from proxy.retry.caller import Caller, Name
-from proxy.retry.cooldown import ALL_CALLERS, NO_CREDENTIAL
-from proxy.retry.dialect import Classify
-from proxy.retry.ending import AttemptEnding
-from proxy.retry.environment import Env
-from proxy.retry.factory import Factory
+from proxy.retry.budgets.buckets import RateBucket
+from proxy.retry.budgets.token_bucket import REJECTED, TokenGate
+from proxy.retry.call.actions import Answer, Ask, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
+from proxy.retry.call.payment import PATIENCE
+from proxy.retry.call.states import Flying
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
-from proxy.retry.governor import Governor
-from proxy.retry.lane import Lane
-from proxy.retry.machine import Call
-from proxy.retry.payment import PATIENCE
-from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Resume, Strategy, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.states import Flying
-from proxy.retry.token_bucket import REJECTED, TokenGate
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, BreakerSpec, EndpointShare, Policy, Resume, Strategy, Timeouts
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.weather.caller import Caller, Name
+from proxy.retry.weather.cooldown import ALL_CALLERS, NO_CREDENTIAL
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lane import Lane
 
 SPEC = QuotaSpec(store="redis", initial=0)
 POLICY = Policy(

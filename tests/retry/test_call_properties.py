@@ -17,15 +17,15 @@ from support.two_runs import examples, first_seed
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.lab.request_body import BufferBudget
-from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket, QuotaBucket
-from proxy.retry.dialect import Classify, Dialect
-from proxy.retry.environment import Env
-from proxy.retry.factory import Factory, Key
+from proxy.retry.budgets.buckets import Bucket, QuotaBucket
+from proxy.retry.call.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
+from proxy.retry.call.states import Flying
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import (
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.dialect import Classify, Dialect
+from proxy.retry.policies.policy import (
     Backoff,
     BreakerSpec,
     Concurrency,
@@ -35,9 +35,9 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
-from proxy.retry.registry import Registry
-from proxy.retry.states import Flying
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.scopes.registry import Registry
 
 EPS = 1e-6
 

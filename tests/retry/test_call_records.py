@@ -9,15 +9,15 @@ from playbook import Event, FixedDraws, Playbook, app_gone, ended, fault, replay
 from support.front import CLASSIFY, policy
 
 from proxy.retry import RetryError
-from proxy.retry.actions import Action
-from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.environment import Env
+from proxy.retry.call.actions import Action
+from proxy.retry.call.attempt_record import AttemptRecord
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Credentials, Fallback, Policy, PushbackPolicy, Strategy, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.policy import Backoff, Credentials, Fallback, Policy, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 STANDARD = policy(strategy=Strategy("standard", "standard", 3, Backoff(0.1, 1.0, jitter="none")))
 HEDGING = replace(

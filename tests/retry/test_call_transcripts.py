@@ -24,13 +24,13 @@ from playbook import (
     wake,
 )
 
-from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.dialect import Classify, Dialect, Rule
+from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
-from proxy.retry.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.dialect import Classify, Dialect, Rule
+from proxy.retry.policies.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 UNAVAILABLE, INTERNAL, OK, INVALID_ARGUMENT = 14, 13, 0, 3
 

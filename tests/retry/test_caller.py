@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.caller import ROUTE, Caller, is_credentials, is_paths
 from proxy.retry.facts import MappingFields, Request
+from proxy.retry.weather.caller import ROUTE, Caller, is_credentials, is_paths
 
 GRPC = MappingFields([("content-type", "application/grpc")])
 NO_FIELDS = MappingFields([])

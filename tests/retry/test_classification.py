@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.two_runs import examples
 
-from proxy.retry.classification import (
+from proxy.retry.answers.classification import (
     NEEDS_BODY,
     SERVICE_CONFIG,
     SUCCESS,
@@ -21,8 +21,8 @@ from proxy.retry.classification import (
     is_plain_success,
     may_look_into,
 )
-from proxy.retry.content_coding import DECODED
-from proxy.retry.dialect import BodyDelay, Classify, Dialect, Repeats, Rule
+from proxy.retry.answers.content_coding import DECODED
+from proxy.retry.answers.rules import ReplyEvidence, Ruleset, SingleRule
 from proxy.retry.facts import (
     GRPC_STATUS_NUMBERS,
     Class,
@@ -35,7 +35,7 @@ from proxy.retry.facts import (
     Request,
     Verdict,
 )
-from proxy.retry.rules import ReplyEvidence, Ruleset, SingleRule
+from proxy.retry.policies.dialect import BodyDelay, Classify, Dialect, Repeats, Rule
 from proxy.transport.faults import attempt_timeout, closed, first_byte_timeout, idle_timeout
 
 UNAVAILABLE = GRPC_STATUS_NUMBERS["UNAVAILABLE"]

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.actions import Launch
-from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.environment import Env
+from proxy.retry.budgets.concurrency import UNLIMITED, Places
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.call.actions import Launch
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
+from proxy.retry.call.payment import Payment
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.machine import Call
-from proxy.retry.payment import Payment
-from proxy.retry.policy import Backoff, Concurrency, Policy, Strategy, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.token_bucket import REJECTED
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.policy import Backoff, Concurrency, Policy, Strategy, Timeouts
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
 
 NONE = Strategy("none", "none", 1, Backoff(0.0, 0.0))
 RULES = Concurrency(1, queue=2, wait=10.0)

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from proxy.retry.content_coding import Decoder
+from proxy.retry.answers.content_coding import Decoder
 
 TEXT = b"data: " + bytes(range(256)) * 8
 

@@ -13,16 +13,16 @@ from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver
 from proxy.lab.fixed_draws import FixedDraws
 from proxy.lab.upstream import FAULTS, Sending
-from proxy.retry.actions import Launch
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
-from proxy.retry.buckets import QuotaBucket
-from proxy.retry.credentials import ASIDE, CallKeys, Roster
-from proxy.retry.dialect import Classify
-from proxy.retry.environment import Env
+from proxy.retry.budgets.buckets import QuotaBucket
+from proxy.retry.call.actions import Launch
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Credentials, Policy, PushbackPolicy, Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, Credentials, Policy, PushbackPolicy, Strategy
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.upstreams.credentials import ASIDE, CallKeys, Roster
 
 EPS = 1e-6
 CLASSIFY = Classify(

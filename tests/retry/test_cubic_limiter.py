@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.cubic_limiter import MIN_FILL_RATE, CubicLimiter
-from proxy.retry.payment import Payment
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.budgets.cubic_limiter import MIN_FILL_RATE, CubicLimiter
+from proxy.retry.call.payment import Payment
+from proxy.retry.queues.waiting_room import WaitingRoom
 
 
 class Waiter:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.retry.delays_by_chance import DelaysByChance
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.delays_by_chance import DelaysByChance
+from proxy.retry.capacity.traffic import Traffic
 
 
 def held(first_refused: bool = True, served: int = 3, refused: int = 2, came: int = 60) -> DelaysByChance:

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playbook import ANY, Event, FixedDraws, Playbook, app_gone, ended, fault, reply, start, wake
 
-from proxy.retry.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.caller import Caller
-from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.dialect import Classify
-from proxy.retry.endpoints import Endpoints
-from proxy.retry.environment import Env
+from proxy.retry.budgets.concurrency import UNLIMITED, Places
+from proxy.retry.call.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, BreakerSpec, EndpointShare, Policy, Resume, Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, BreakerSpec, EndpointShare, Policy, Resume, Strategy
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.upstreams.circuit_breaker import CircuitBreaker
+from proxy.retry.upstreams.endpoints import Endpoints
+from proxy.retry.weather.caller import Caller
 
 BREAKER = BreakerSpec(0.5, 2, 30.0, 10.0)
 POLICY = Policy(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.retry.event_stream import MOST, Event, SseReader
+from proxy.retry.answers.event_stream import MOST, Event, SseReader
 
 
 def read(pieces: Iterable[bytes]) -> list[Event]:

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.apps import RANKS, Apps, NamedApp
-from proxy.retry.bucket_specs import RateSpec
-from proxy.retry.buckets import RateBucket
-from proxy.retry.concurrency import Places
-from proxy.retry.fair_lines import FairLines
-from proxy.retry.fair_order import FairOrder, app_of, leave_first, take_place
-from proxy.retry.policy import Concurrency
-from proxy.retry.rates import Rates
-from proxy.retry.token_bucket import REJECTED
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.budgets.buckets import RateBucket
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.budgets.rates import Rates
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.budgets.token_estimate import Estimate
+from proxy.retry.policies.bucket_specs import RateSpec
+from proxy.retry.policies.policy import Concurrency
+from proxy.retry.queues.fair_lines import FairLines
+from proxy.retry.queues.fair_order import FairOrder, app_of, leave_first, take_place
 
 WEB = NamedApp("web", 4, RANKS["high"])
 JOBS = NamedApp("jobs", 1, RANKS["normal"])

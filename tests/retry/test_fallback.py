@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from playbook import ANY, Playbook, app_gone, cut, ended, fault, replay_lost, reply, start, wake
 
-from proxy.retry.actions import Answer, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
-from proxy.retry.dialect import Classify, Dialect, Repeats
+from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, WakeAt
+from proxy.retry.call.fallback import LeftBehind, stays
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Request
-from proxy.retry.fallback import LeftBehind, stays
-from proxy.retry.policy import (
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.dialect import Classify, Dialect, Repeats
+from proxy.retry.policies.policy import (
     Backoff,
     BreakerSpec,
     Concurrency,
@@ -25,7 +25,7 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
 
 T, H = Class.TRANSIENT, Class.THROTTLING
 CLASSIFY = Classify(

@@ -15,14 +15,14 @@ from playbook import ANY, Event, Playbook, ended, fault, peeked, reply, request_
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.classification import NEEDS_BODY, classify, may_look_into
-from proxy.retry.dialect import Classify, Dialect, EventRule, Rule
+from proxy.retry.answers.classification import NEEDS_BODY, classify, may_look_into
+from proxy.retry.answers.first_byte import PEEK_LIMIT, BodyWait, asks_for_stream, first_byte_of
+from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, Peek, WakeAt
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Progress, Reply, Request, Verdict
-from proxy.retry.first_byte import PEEK_LIMIT, BodyWait, asks_for_stream, first_byte_of
-from proxy.retry.policy import AutoLimit, Backoff, Policy, Strategy, Timeouts
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify, Dialect, EventRule, Rule
+from proxy.retry.policies.policy import AutoLimit, Backoff, Policy, Strategy, Timeouts
+from proxy.retry.scopes.registry import Registry
 
 POST = Request("POST", "h", "/v1/messages")
 SSE = ("content-type", "text/event-stream; charset=utf-8")

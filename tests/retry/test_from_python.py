@@ -24,7 +24,7 @@ from proxy.retry import (
     ThrottleSpec,
     aio,
 )
-from proxy.retry.bucket_specs import RateSpec
+from proxy.retry.policies.bucket_specs import RateSpec
 
 CLASSES: list[Any] = [
     StandardRetryStrategy,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.expressions import growth
 
-from proxy.retry.globs import host_glob, matches_path, path_glob
+from proxy.retry.policies.globs import host_glob, matches_path, path_glob
 
 PIECES = st.lists(st.sampled_from(["a", "b", ".", "/", "/", "*", "**"]), max_size=9).map("".join)
 PATHS = st.text("aab./", max_size=12)

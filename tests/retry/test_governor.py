@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from playbook import Playbook, fault, reply, start
 
-from proxy.retry.actions import Deliver, Launch
-from proxy.retry.ahead import Ahead, SentNote
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.caller import Caller, Name
-from proxy.retry.cooldown import MOST_GROUPS
-from proxy.retry.ending import AttemptEnding
+from proxy.retry.answers.limit_fields import ReportedLimit
+from proxy.retry.budgets.token_estimate import ONE
+from proxy.retry.call.actions import Deliver, Launch
 from proxy.retry.facts import MappingFields, Outcome, Request
-from proxy.retry.governor import Governor
-from proxy.retry.lane_in_fleet import limit_elsewhere
-from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.lost_rows import LostRow
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.route_names import names_of
-from proxy.retry.token_estimate import ONE
-from proxy.retry.usual_times import KNOWN
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.weather.ahead import Ahead, SentNote
+from proxy.retry.weather.caller import Caller, Name
+from proxy.retry.weather.cooldown import MOST_GROUPS
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lane_in_fleet import limit_elsewhere
+from proxy.retry.weather.lost_rows import LostRow
+from proxy.retry.weather.route_names import names_of
+from proxy.retry.weather.usual_times import KNOWN
 
 
 class Waiting:

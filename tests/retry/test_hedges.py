@@ -13,18 +13,18 @@ from playbook import Playbook, reply, start, wake
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver
 from proxy.lab.upstream import Sending
-from proxy.retry.actions import Cancel, Deliver, Discard, Hold, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, RateSpec
-from proxy.retry.dialect import Classify
-from proxy.retry.environment import Env
+from proxy.retry.budgets.hedges import FEWEST, MOST_TIMES, WINDOW, Hedges, rank
+from proxy.retry.call.actions import Cancel, Deliver, Discard, Hold, Launch, WakeAt
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
+from proxy.retry.call.states import Flying
 from proxy.retry.facts import Class, NoFields, Outcome, Reply, Request
-from proxy.retry.hedges import FEWEST, MOST_TIMES, WINDOW, Hedges, rank
-from proxy.retry.machine import Call
-from proxy.retry.policy import Policy, Strategy
-from proxy.retry.presets import HEDGING
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.states import Flying
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Policy, Strategy
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
+from proxy.retry.strategies.presets import HEDGING
 
 GET = Request("GET", "a.example", "/", plain=True)
 POST = Request("POST", "a.example", "/", plain=True)

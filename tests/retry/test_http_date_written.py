@@ -7,7 +7,7 @@ from email.utils import formatdate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.http_date import http_date, read_http_date
+from proxy.retry.answers.http_date import http_date, read_http_date
 
 
 @given(st.floats(0, 253402300799))

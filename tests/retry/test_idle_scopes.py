@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
-from proxy.retry.buckets import QuotaBucket
-from proxy.retry.caller import Caller
-from proxy.retry.concurrency import Places
+from proxy.retry.budgets.buckets import QuotaBucket
+from proxy.retry.budgets.concurrency import Places
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.idle_scopes import AT_ONCE, IDLE, IdleScopes
-from proxy.retry.policy import Policy, Scope
-from proxy.retry.presets import STANDARD
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.policy import Policy, Scope
+from proxy.retry.scopes.idle_scopes import AT_ONCE, IDLE, IdleScopes
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
+from proxy.retry.strategies.presets import STANDARD
+from proxy.retry.weather.caller import Caller
 
 POLICY = Policy("a", "", STANDARD, BucketRef(QuotaSpec(500)), scope=Scope("header", "x-key"))
 RATED = replace(POLICY, rate=BucketRef(RateSpec(1.0, 10.0)))

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from proxy.lab.fixed_draws import FixedDraws
-from proxy.retry.actions import Actions, Launch
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
-from proxy.retry.credentials import ASIDE
-from proxy.retry.dialect import Classify
-from proxy.retry.environment import Env
+from proxy.retry.call.actions import Actions, Launch
+from proxy.retry.call.environment import Env
+from proxy.retry.call.key_files import RENEWED
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.key_files import RENEWED
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Credentials, KeyFile, Policy, Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, Credentials, KeyFile, Policy, Strategy
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.upstreams.credentials import ASIDE
 
 CLASSIFY = Classify(
     statuses={401: Class.FATAL, 503: Class.TRANSIENT}, faults={FaultKind.CONNECT_FAILURE: Class.TRANSIENT}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from playbook import ANY, Playbook, peeked, reply, start
 
-from proxy.retry.actions import Cancel, Deliver, Launch, Peek, WakeAt
-from proxy.retry.dialect import Classify, Dialect, EndMark, StreamEnds
-from proxy.retry.event_stream import SseReader
+from proxy.retry.answers.event_stream import SseReader
+from proxy.retry.answers.first_byte import PEEK_LIMIT
+from proxy.retry.answers.stream_ends import ends_of
+from proxy.retry.answers.stream_errors import watch_for_errors
+from proxy.retry.call.actions import Cancel, Deliver, Launch, Peek, WakeAt
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
-from proxy.retry.first_byte import PEEK_LIMIT
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.stream_ends import ends_of
-from proxy.retry.stream_errors import watch_for_errors
+from proxy.retry.policies.dialect import Classify, Dialect, EndMark, StreamEnds
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
 
 ENDS = StreamEnds(ends=(EndMark(event="done"),), path=":stream")
 RULES = Classify(faults={FaultKind.RESET: Class.TRANSIENT}, dialects=(Dialect("acme", stream_ends=ENDS),))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support.two_runs import examples
 
 from proxy.lab.clock import ALARM, BEGIN, UPSTREAM, Clock
-from proxy.retry.lane import Lane
-from proxy.retry.lane_in_fleet import allot, limit_elsewhere, wanted
-from proxy.retry.lost_rows import LostRow
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.lane_in_fleet import allot, limit_elsewhere, wanted
+from proxy.retry.weather.lost_rows import LostRow
 
 HOLD = 20.0
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.retry.evidence import Evidence
-from proxy.retry.least_gap import LeastGap
-from proxy.retry.refusal_pace import RefusalPace
-from proxy.retry.spacing import Spacing
-from proxy.retry.throughput import Throughput
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.capacity.least_gap import LeastGap
+from proxy.retry.capacity.refusal_pace import RefusalPace
+from proxy.retry.capacity.throughput import Throughput
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.weather.spacing import Spacing
 
 
 def noted(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.chances import tail
-from proxy.retry.evidence import Evidence
-from proxy.retry.limit import Limit
-from proxy.retry.spacing import SLOWEST
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.chances import tail
+from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.weather.limit import Limit
+from proxy.retry.weather.spacing import SLOWEST
 
 
 def refuse(limit: Limit, sent: float, now: float, under_way: int, quick: bool, silent: bool = False) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.limit_account import Account
-from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.token_estimate import ONE, Estimate, Price, price_of
+from proxy.retry.answers.limit_fields import ReportedLimit
+from proxy.retry.budgets.token_estimate import ONE, Estimate, Price, price_of
+from proxy.retry.capacity.limit_account import Account
 
 TOKENS: Price = (1.0, 100.0, 60.0, 40.0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.dialect import Dialect, LimitField
+from proxy.retry.answers.limit_fields import ReportedLimit, read_limits
 from proxy.retry.facts import MappingFields
-from proxy.retry.limit_fields import ReportedLimit, read_limits
+from proxy.retry.policies.dialect import Dialect, LimitField
 
 PACK = Dialect("pack", limits=(LimitField("calls", "left", "whole-in", "duration", "most", where=(("of", "calls"),)),))
 LONGEST = 60.0

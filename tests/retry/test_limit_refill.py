@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.limit_refill import Refill
+from proxy.retry.answers.limit_fields import ReportedLimit
+from proxy.retry.capacity.limit_refill import Refill
 
 
 def a_report(reset: float, remaining: float = 5, window: float = 0.0) -> ReportedLimit:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from proxy.retry.loads import Loads
+from proxy.retry.capacity.loads import Loads
 
 
 def given_up(pace: float, ended: int, refused: int) -> Loads:

@@ -13,16 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from proxy.retry.actions import Actions, Ask, WakeAt
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
-from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
-from proxy.retry.caller import Caller
-from proxy.retry.dialect import Classify, Rule
-from proxy.retry.environment import Env
-from proxy.retry.factory import Factory, Key
+from proxy.retry.budgets.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.call.actions import Actions, Ask, WakeAt
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
+from proxy.retry.call.states import MOVES, Delivering, Done, Flying, New
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import (
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
+from proxy.retry.policies.dialect import Classify, Rule
+from proxy.retry.policies.policy import (
     Backoff,
     BreakerSpec,
     EndpointShare,
@@ -33,9 +32,10 @@ from proxy.retry.policy import (
     Strategy,
     Timeouts,
 )
-from proxy.retry.registry import Registry
-from proxy.retry.states import MOVES, Delivering, Done, Flying, New
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.weather.caller import Caller
 
 FAULTS = [
     Fault(FaultKind.CONNECT_FAILURE, Progress.NEVER_SENT),

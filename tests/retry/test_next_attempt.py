@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from playbook import ANY, Playbook, app_gone, ended, reply, start, wake
 
-from proxy.retry.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec, RateSpec
-from proxy.retry.dialect import Classify
+from proxy.retry.budgets.token_bucket import TokenGate
+from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt
+from proxy.retry.call.states import Next
 from proxy.retry.facts import Class, Outcome
-from proxy.retry.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy, Timeouts
-from proxy.retry.registry import Registry
-from proxy.retry.route_names import names_of
-from proxy.retry.states import Next
-from proxy.retry.token_bucket import TokenGate
-from proxy.retry.usual_times import KNOWN
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import AutoLimit, Backoff, Concurrency, Policy, Strategy, Timeouts
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.weather.route_names import names_of
+from proxy.retry.weather.usual_times import KNOWN
 
 POLICY = Policy(
     "u",

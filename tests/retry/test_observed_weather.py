@@ -8,18 +8,18 @@ import pytest
 from playbook import Event, FixedDraws, fault, reply
 
 from proxy.observe.weather import weather
-from proxy.retry.actions import Launch
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.credentials import Credentials
-from proxy.retry.dialect import Classify
-from proxy.retry.environment import Env
+from proxy.retry.call.actions import Launch
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, FaultKind, Request
-from proxy.retry.idle_scopes import IDLE, IdleScopes
-from proxy.retry.machine import Call
-from proxy.retry.policy import AutoLimit, Policy, PushbackPolicy
-from proxy.retry.presets import STANDARD
-from proxy.retry.registry import Registry
-from proxy.retry.weather_changes import WeatherChanged
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import AutoLimit, Policy, PushbackPolicy
+from proxy.retry.scopes.idle_scopes import IDLE, IdleScopes
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.strategies.presets import STANDARD
+from proxy.retry.upstreams.credentials import Credentials
+from proxy.retry.weather.weather_changes import WeatherChanged
 
 REQUEST = Request("GET", "u.test", "/")
 POLICY = Policy(

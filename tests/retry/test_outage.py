@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.lost_rows import LostRows
-from proxy.retry.outage import LATE_WAIT, Outage
+from proxy.retry.weather.lost_rows import LostRows
+from proxy.retry.weather.outage import LATE_WAIT, Outage
 
 HOLD = 20.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.caller import Caller
-from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.governor import Governor
-from proxy.retry.lost_rows import LostRow
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lost_rows import LostRow
 
 REFUSED = AttemptEnding(False, True, False, False, "endpoint", "connect_failure")
 TIMED_OUT = AttemptEnding(False, True, False, False, "route", "attempt_timeout")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.retry.call.gates import GATES
+from proxy.retry.call.reasons import held_in_vain, held_too_long, own_answer, wanted_past_deadline
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
-from proxy.retry.gates import GATES
-from proxy.retry.reasons import held_in_vain, held_too_long, own_answer, wanted_past_deadline
 
 UNAVAILABLE, RESOURCE_EXHAUSTED = 14, 8
 ENHANCE_YOUR_CALM = 0xB  # RFC 9113 section 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.retry.own_gaps import OwnGaps
+from proxy.retry.capacity.own_gaps import OwnGaps
 
 
 def served(times: list[float]) -> OwnGaps:

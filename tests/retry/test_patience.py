@@ -1,4 +1,4 @@
-"""What the departures of apps say about how long a call may be held (`proxy.retry.patience`)."""
+"""What the departures of apps say about how long a call may be held (`proxy.retry.weather.patience`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from proxy.retry.patience import Patience
+from proxy.retry.weather.patience import Patience
 
 NEVER = float("inf")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.retry.penalty import Penalty
+from proxy.retry.upstreams.penalty import Penalty
 
 
 def ends(penalty: Penalty, count: int) -> list[float]:

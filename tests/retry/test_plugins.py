@@ -9,11 +9,11 @@ import pytest
 from playbook import ANY, Playbook
 
 from proxy.retry import RetryError
-from proxy.retry.actions import Action, Finish, Launch, WakeAt
+from proxy.retry.call.actions import Action, Finish, Launch, WakeAt
 from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Pushback, Verdict
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policy import Backoff, Policy, Strategy, Timeouts
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.policy import Backoff, Policy, Strategy, Timeouts
+from proxy.retry.queues.waiting_room import WaitingRoom
 
 FAILURE = Failure(1, Verdict(Class.TRANSIENT, "transient: 503"), NO_PUSHBACK, status=503)
 

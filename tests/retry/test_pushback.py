@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.two_runs import examples
 
-from proxy.retry.dialect import Dialect, ResetField
+from proxy.retry.answers.http_date import read_http_date
+from proxy.retry.answers.pushback import LONGEST, read_pushback
 from proxy.retry.facts import NO_PUSHBACK, Class, MappingFields, Pushback
-from proxy.retry.http_date import read_http_date
-from proxy.retry.pushback import LONGEST, read_pushback
+from proxy.retry.policies.dialect import Dialect, ResetField
 
 #: 2026-01-01T00:00:00Z, a Thursday.
 WALL = 1767225600.0

@@ -7,8 +7,8 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.queue_walk import QueueWalk, QueueWalks
-from proxy.retry.waiter import Waiter
+from proxy.retry.queues.queue_walk import QueueWalk, QueueWalks
+from proxy.retry.queues.waiter import Waiter
 
 
 class Call:

@@ -8,12 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.config.load import load_tree
-from proxy.retry.app_buckets import AppQuota, PartedQuota
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.buckets import QuotaBucket, make_bucket
-from proxy.retry.presets import BUILT_IN, STANDARD
-from proxy.retry.smithy import StandardRetryStrategy
+from proxy.retry.budgets.app_buckets import AppQuota, PartedQuota
+from proxy.retry.budgets.buckets import QuotaBucket, make_bucket
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.strategies.presets import BUILT_IN, STANDARD
+from proxy.retry.strategies.smithy import StandardRetryStrategy
 
 OWN = STANDARD.default_bucket
 assert isinstance(OWN, QuotaSpec)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.bucket_specs import RateSpec
-from proxy.retry.buckets import RateBucket
-from proxy.retry.payment import Payment
-from proxy.retry.rates import Rates
-from proxy.retry.token_bucket import REJECTED
-from proxy.retry.token_estimate import Estimate
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.budgets.buckets import RateBucket
+from proxy.retry.budgets.rates import Rates
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.budgets.token_estimate import Estimate
+from proxy.retry.call.payment import Payment
+from proxy.retry.policies.bucket_specs import RateSpec
+from proxy.retry.queues.waiting_room import WaitingRoom
 
 
 class Call:

@@ -22,18 +22,18 @@ from proxy.retry import (
     RetryError,
     Standard2026RetryStrategy,
     StandardRetryStrategy,
-    presets,
 )
-from proxy.retry.backoff import delay
-from proxy.retry.bucket_specs import QuotaSpec, ThrottleSpec
-from proxy.retry.buckets import QuotaBucket, ThrottleBucket, make_bucket
-from proxy.retry.classification import classify, classify_fault
-from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.dialect import Classify, Dialect, ResetField, Rule
+from proxy.retry.answers.classification import classify, classify_fault
+from proxy.retry.answers.pushback import read_pushback
+from proxy.retry.budgets.buckets import QuotaBucket, ThrottleBucket, make_bucket
+from proxy.retry.budgets.cubic_limiter import CubicLimiter
+from proxy.retry.budgets.token_bucket import TokenBucket
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Progress, Reply, Request, Verdict
-from proxy.retry.policy import Backoff
-from proxy.retry.pushback import read_pushback
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.policies.bucket_specs import QuotaSpec, ThrottleSpec
+from proxy.retry.policies.dialect import Classify, Dialect, ResetField, Rule
+from proxy.retry.policies.policy import Backoff
+from proxy.retry.strategies import presets
+from proxy.retry.strategies.backoff import delay
 
 RAW = Path(__file__).parent.parent / "vectors" / "raw"
 Case = dict[str, Any]

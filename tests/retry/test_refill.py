@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.buckets import QuotaBucket, make_bucket
+from proxy.retry.budgets.buckets import QuotaBucket, make_bucket
+from proxy.retry.policies.bucket_specs import QuotaSpec
 
 steps = st.sampled_from([0.0, 0.001, 0.25, 1.0, 7.0, 3600.0])
 acts = st.sampled_from(["take", "give_back", "first", "retried", "app", "look"])

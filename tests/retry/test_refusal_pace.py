@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.retry.refusal_pace import RefusalPace
+from proxy.retry.capacity.refusal_pace import RefusalPace
 
 #: Calls that come a second.
 CALLS = 20.0

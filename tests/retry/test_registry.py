@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
-from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.caller import Caller
-from proxy.retry.factory import Factory, Key
+from proxy.retry.budgets.buckets import Bucket, RateBucket
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.policy import Credentials, Policy, Scope
-from proxy.retry.presets import ADAPTIVE, HEDGING, STANDARD
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec, QuotaSpec, RateSpec
+from proxy.retry.policies.policy import Credentials, Policy, Scope
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.strategies.presets import ADAPTIVE, HEDGING, STANDARD
+from proxy.retry.weather.caller import Caller
 
 POLICY = Policy(
     "a", "", STANDARD, BucketRef(QuotaSpec(500)), rate=BucketRef(RateSpec(1.0, 10.0)), scope=Scope("header", "x-key")
@@ -121,7 +121,7 @@ def test_the_state_of_the_call_before_is_forgotten_with_the_configuration() -> N
 
 
 def test_the_state_of_the_call_before_is_forgotten_with_its_scope(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.retry.registry.MOST_SCOPES", 2)
+    monkeypatch.setattr("proxy.retry.scopes.registry.MOST_SCOPES", 2)
     registry, policy = Registry(), replace(POLICY, scope=Scope())
     before = registry.scope(policy, asked())
     for number in range(3):

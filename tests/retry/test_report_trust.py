@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.report_trust import LASTS, ReportTrust
+from proxy.retry.answers.limit_fields import ReportedLimit
+from proxy.retry.capacity.report_trust import LASTS, ReportTrust
 
 
 def said(remaining: float, reset: float = 10, limit: float | None = None) -> ReportedLimit:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.limit_fields import ReportedLimit
-from proxy.retry.report_trust import ReportTrust
+from proxy.retry.answers.limit_fields import ReportedLimit
+from proxy.retry.capacity.report_trust import ReportTrust
 
 MOST, WINDOW = 100.0, 60.0
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.dialect import Classify, Dialect, Rule
+from proxy.retry.call.request_hints import may_start_undecided
 from proxy.retry.facts import Class, Request
-from proxy.retry.policy import BreakerSpec, EndpointShare, IdempotencyKey, Policy, PushbackPolicy, Timeouts
-from proxy.retry.presets import HEDGING, STANDARD
-from proxy.retry.request_hints import may_start_undecided
-from proxy.retry.seen_keys import KEY_SECONDS, MOST_KEYS, SeenKeys
+from proxy.retry.policies.bucket_specs import TokenRules
+from proxy.retry.policies.dialect import Classify, Dialect, Rule
+from proxy.retry.policies.policy import BreakerSpec, EndpointShare, IdempotencyKey, Policy, PushbackPolicy, Timeouts
+from proxy.retry.scopes.seen_keys import KEY_SECONDS, MOST_KEYS, SeenKeys
+from proxy.retry.strategies.presets import HEDGING, STANDARD
 
 POLICY = Policy("a", "", STANDARD, None)
 PLAIN = Request("GET", "a.test", "/", plain=True)

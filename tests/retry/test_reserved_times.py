@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.retry.reserved_times import ReservedTimes
+from proxy.retry.capacity.reserved_times import ReservedTimes
 
 
 def send(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.retry.lane import Lane
-from proxy.retry.reserving import Reserving
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.reserving import Reserving
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.weather.lane import Lane
 
 
 class Held:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.facts import NoFields
-from proxy.retry.route_index import RouteIndex
-from proxy.retry.routing import Match
+from proxy.retry.policies.route_index import RouteIndex
+from proxy.retry.policies.routing import Match
 
 GLOBS = ["/", "/a", "/a/", "/a/b", "/a/*", "/a/**", "/a*", "/*/b", "**", "/**", "**/b", "/a/b/**", "*", "/a/b*/c"]
 PATHS = ["/", "/a", "/a/", "/a/b", "/a/bc", "/a/b/", "/a/b/c", "/ab", "/b", "/b/b", "*", "//", "/a//b", "/a/bb/c"]

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.facts import MappingFields, NoFields
-from proxy.retry.policy import Policy
-from proxy.retry.presets import NONE, STANDARD
-from proxy.retry.routing import (
+from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.routing import (
     MOST_UNMATCHED,
     ClimbsOut,
     Endpoint,
@@ -27,6 +26,7 @@ from proxy.retry.routing import (
     shadows,
     split_authority,
 )
+from proxy.retry.strategies.presets import NONE, STANDARD
 
 
 def upstream(name: str, *hosts: str, prefix: str | None = None, routes: tuple[Route, ...] = ()) -> Upstream:
@@ -109,7 +109,7 @@ def test_ipv6() -> None:
 
 
 def test_the_memory_of_authorities_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.retry.routing.MOST_REMEMBERED", 10)
+    monkeypatch.setattr("proxy.retry.policies.routing.MOST_REMEMBERED", 10)
     made = router(upstream("a", "*.test"))
     for number in range(100):
         assert made.by_authority(f"{number}.test", 80) is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from support.governed import Side, play
 
-from proxy.retry.governor import Governor
+from proxy.retry.weather.governor import Governor
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.retry.spacing import Spacing
+from proxy.retry.weather.spacing import Spacing
 
 #: Enough attempts that were served at a pace to prove it.
 PROVEN = 20

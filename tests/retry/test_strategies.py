@@ -25,9 +25,9 @@ from proxy.retry import (
     SmithyRetryStrategy,
     Standard2026RetryStrategy,
     StandardRetryStrategy,
-    presets,
 )
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, ThrottleSpec
+from proxy.retry.strategies import presets
 
 CLASSES: list[Any] = [
     StandardRetryStrategy,
@@ -196,7 +196,7 @@ def test_scopes_have_buckets_of_their_own() -> None:
 
 
 def test_the_scope_unused_for_longest_makes_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.retry.smithy.MOST_SCOPES", 2)
+    monkeypatch.setattr("proxy.retry.strategies.smithy.MOST_SCOPES", 2)
     strategy = StandardRetryStrategy(bucket=QuotaSpec(capacity=10))
     for scope in ("a", "b"):
         refresh(strategy, strategy.acquire_initial_retry_token(token_scope=scope))

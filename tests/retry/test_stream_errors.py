@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from proxy.retry.dialect import Classify, EndMark, EventRule, Rule, StreamEnds
+from proxy.retry.answers.stream_errors import watch_for_errors
 from proxy.retry.facts import Class, MappingFields, Reply
-from proxy.retry.stream_errors import watch_for_errors
+from proxy.retry.policies.dialect import Classify, EndMark, EventRule, Rule, StreamEnds
 
 STREAM = Reply(200, MappingFields([("content-type", "text/event-stream")]))
 

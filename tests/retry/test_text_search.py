@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.retry import text_search
-from proxy.retry.text_search import holds_any, holds_member
+from proxy.retry.answers import text_search
+from proxy.retry.answers.text_search import holds_any, holds_member
 
 #: Few octets, so that texts and beginnings of them occur often; blocks of sixteen octets are compared at a time.
 data = st.text("abc", max_size=70).map(str.encode)

@@ -1,10 +1,12 @@
-"""The measure of what an upstream serves a second (`proxy.retry.throughput`), and the bound that it puts on a pace."""
+"""The measure of what an upstream serves a second (`proxy.retry.capacity.throughput`), and the bound that it puts on a
+pace.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from proxy.retry.throughput import Throughput
+from proxy.retry.capacity.throughput import Throughput
 
 #: The pace that is refused, in attempts a second: far more than what is served.
 PACE = 100.0

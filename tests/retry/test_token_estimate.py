@@ -12,14 +12,14 @@ from playbook import Playbook, reply, start
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
-from proxy.retry.actions import Deliver, Launch
-from proxy.retry.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.answers.token_usage import KEPT, TokenUsage, UsageReader
+from proxy.retry.budgets.token_estimate import Estimate, estimate
+from proxy.retry.budgets.token_sizes import FEWEST, MODELS, WINDOW, TokenSizes
+from proxy.retry.call.actions import Deliver, Launch
 from proxy.retry.facts import MappingFields, Outcome, Reply
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.registry import Registry
-from proxy.retry.token_estimate import Estimate, estimate
-from proxy.retry.token_sizes import FEWEST, MODELS, WINDOW, TokenSizes
-from proxy.retry.token_usage import KEPT, TokenUsage, UsageReader
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec, TokenRules
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.scopes.registry import Registry
 
 
 def rules(pack: str, **more: Any) -> TokenRules:

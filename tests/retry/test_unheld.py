@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proxy.retry.held_counts import HeldCounts
-from proxy.retry.lane import Lane
-from proxy.retry.traffic import Traffic
-from proxy.retry.unheld import Unheld
+from proxy.retry.capacity.held_counts import HeldCounts
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.capacity.unheld import Unheld
+from proxy.retry.weather.lane import Lane
 
 
 class Held:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.facts import MappingFields, Request
-from proxy.retry.route_names import timed_route
-from proxy.retry.usual_times import UsualTimes
+from proxy.retry.weather.route_names import timed_route
+from proxy.retry.weather.usual_times import UsualTimes
 
 
 @pytest.mark.parametrize(

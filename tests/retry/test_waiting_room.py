@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.retry.apps import RANKS, NamedApp
-from proxy.retry.payment import Payment
-from proxy.retry.token_estimate import Estimate
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.budgets.token_estimate import Estimate
+from proxy.retry.call.payment import Payment
+from proxy.retry.queues.waiting_room import WaitingRoom
 
 upstreams = st.sampled_from(["one", "two", "three"])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from proxy.retry.caller import Caller
-from proxy.retry.ending import AttemptEnding
 from proxy.retry.facts import Request
-from proxy.retry.governor import Governor
-from proxy.retry.weather_changes import REASONS, WeatherChanged, WeatherWatch, limit_of
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.weather_changes import REASONS, WeatherChanged, WeatherWatch, limit_of
 
 REFUSED = AttemptEnding(False, True, False, True, "", "503")
 THROTTLED = AttemptEnding(False, True, True, True, "", "429")

@@ -15,8 +15,8 @@ from support.scripted import Upstream, answer
 
 from proxy.config.settings import Address
 from proxy.retry.apps import RANKS, Apps, NamedApp
-from proxy.retry.bucket_specs import BucketRef, RateSpec
-from proxy.retry.policy import HeaderEdits
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec
+from proxy.retry.policies.policy import HeaderEdits
 from proxy.server.app_names import unix_user
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"

@@ -9,9 +9,9 @@ import pytest
 from support.front import CLASSIFY, NONE, Front, request, to
 from support.scripted import Step, Turn, Upstream
 
-from proxy.retry.dialect import Dialect, EndMark, EventRule, Rule, StreamEnds
 from proxy.retry.facts import Class
-from proxy.retry.policy import Resume
+from proxy.retry.policies.dialect import Dialect, EndMark, EventRule, Rule, StreamEnds
+from proxy.retry.policies.policy import Resume
 
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\n" + CHUNKED

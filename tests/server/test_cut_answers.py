@@ -14,7 +14,7 @@ from support.front import Front, request, to
 from support.scripted import Step, Turn, Upstream, answer
 
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Timeouts
+from proxy.retry.policies.policy import Timeouts
 
 PART = b"half of an answer"
 FRAMED = {

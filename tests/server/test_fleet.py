@@ -11,10 +11,10 @@ import pytest
 
 from proxy.config.load import load
 from proxy.config.settings import Settings
-from proxy.retry.buckets import QuotaBucket
-from proxy.retry.factory import Factory
+from proxy.retry.budgets.buckets import QuotaBucket
 from proxy.retry.facts import Request
-from proxy.retry.registry import Registry
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.registry import Registry
 from proxy.server import fleet
 from proxy.server.fleet import Fleet, Outages
 

@@ -10,9 +10,9 @@ import pytest
 from support.front import STANDARD, Front, request, to
 from support.scripted import Upstream, answer, gated, hang
 
+from proxy.retry.call.reasons import SHUT_DOWN
 from proxy.retry.facts import Outcome
-from proxy.retry.policy import Backoff
-from proxy.retry.reasons import SHUT_DOWN
+from proxy.retry.policies.policy import Backoff
 from proxy.server import acceptor
 
 BEGUN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from proxy.retry.caller import Caller, Name
-from proxy.retry.ending import AttemptEnding
-from proxy.retry.factory import Factory
+from proxy.retry.budgets.token_bucket import Waiter
 from proxy.retry.facts import Fields, NoFields, Request
-from proxy.retry.governor import Governor
-from proxy.retry.token_bucket import Waiter
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.weather.caller import Caller, Name
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 

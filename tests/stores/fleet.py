@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from proxy.retry.bucket_specs import BucketRef, BucketSpec
-from proxy.retry.buckets import ASK, Bucket
-from proxy.retry.factory import Factory
+from proxy.retry.budgets.buckets import ASK, Bucket
 from proxy.retry.facts import Request
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.registry import Registry
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.factory import RedisFactory
 from proxy.stores.redis.store import RedisStore

@@ -11,7 +11,7 @@ import sys
 import time
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 
 QUOTA = QuotaSpec(1000, retry_cost=5)

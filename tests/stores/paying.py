@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fleet import Sidecar
 from support.redis_server import RedisServer
 
-from proxy.retry.buckets import RateBucket
+from proxy.retry.budgets.buckets import RateBucket
 
 Make = Callable[..., Sidecar]
 

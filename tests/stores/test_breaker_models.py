@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.factory import Factory
-from proxy.retry.policy import BreakerSpec
+from proxy.retry.policies.policy import BreakerSpec
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.upstreams.circuit_breaker import CircuitBreaker
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 
@@ -215,7 +215,7 @@ def test_a_status_behind_the_messages_makes_an_attempt_ill_and_counts_it_once() 
 
 PROBER = """
 import sys, time
-from proxy.retry.policy import BreakerSpec
+from proxy.retry.policies.policy import BreakerSpec
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 
 memory = open_memory(int(sys.argv[1]))

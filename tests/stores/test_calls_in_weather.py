@@ -20,14 +20,15 @@ import pytest
 from proxy.lab.clock import BEGIN, UPSTREAM, Clock
 from proxy.lab.driver import Driver, Sending
 from proxy.lab.request_body import BufferBudget, KnownBody
-from proxy.retry.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
 from proxy.retry.apps import RANKS, NamedApp
-from proxy.retry.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.dialect import Classify, Dialect
-from proxy.retry.environment import Env
+from proxy.retry.budgets.token_estimate import estimate
+from proxy.retry.call.actions import Action, Answer, Deliver, Finish, Launch, WakeAt
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, Fault, FaultKind, MappingFields, Outcome, Progress, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import (
+from proxy.retry.policies.bucket_specs import BucketRef, BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.dialect import Classify, Dialect
+from proxy.retry.policies.policy import (
     AutoLimit,
     Backoff,
     BreakerSpec,
@@ -41,10 +42,9 @@ from proxy.retry.policy import (
     TokenRules,
     WholeAnswers,
 )
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.token_estimate import estimate
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.stores.shared_memory import records
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom

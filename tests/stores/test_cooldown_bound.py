@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 import pytest
 from callers import Waiting, cooling
 
-from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS, credential_of
-from proxy.retry.factory import Factory
 from proxy.retry.facts import MappingFields
-from proxy.retry.governor import Governor
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.weather.cooldown import ALL_CALLERS, MOST_GROUPS, credential_of
+from proxy.retry.weather.governor import Governor
 from proxy.stores.redis.scopes import Heard
 from proxy.stores.shared_memory import records
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory

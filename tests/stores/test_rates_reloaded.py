@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fleet import REQUEST, policy_of
 
-from proxy.retry.bucket_specs import BucketRef, RateSpec
-from proxy.retry.registry import Registry
-from proxy.retry.waiter import Waiter
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec
+from proxy.retry.queues.waiter import Waiter
+from proxy.retry.scopes.registry import Registry
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import Memory
 

@@ -12,10 +12,10 @@ from callers import Waiting
 from fleet import REQUEST, Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.concurrency import Places
-from proxy.retry.policy import Concurrency, Policy
-from proxy.retry.token_bucket import REJECTED
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.policies.policy import Concurrency, Policy
 from proxy.transport.clock import monotonic
 
 pytestmark = needs_redis

@@ -11,13 +11,13 @@ from callers import cooling
 from fleet import Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.caller import Name
-from proxy.retry.cooldown import ALL_CALLERS, CooldownBegan
+from proxy.retry.budgets.token_bucket import Waiter
 from proxy.retry.facts import Request
-from proxy.retry.governor import Governor
-from proxy.retry.lane import Lane
-from proxy.retry.token_bucket import Waiter
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.weather.caller import Name
+from proxy.retry.weather.cooldown import ALL_CALLERS, CooldownBegan
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lane import Lane
 from proxy.stores.redis.cooldown import read, written
 
 pytestmark = needs_redis

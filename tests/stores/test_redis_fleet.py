@@ -1,6 +1,6 @@
 """Fifty sidecars and one budget: an outage's retries stay within it, whoever fails when.
 
-The calls are `proxy.retry.machine`'s own on a virtual clock, the leases are a real Redis's.
+The calls are `proxy.retry.call.machine`'s own on a virtual clock, the leases are a real Redis's.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from support.redis_server import RedisServer, needs_redis
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.dialect import Classify
-from proxy.retry.environment import Env
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Class, MappingFields, Outcome, Reply, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.registry import Registry
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.scopes.registry import Registry
 from proxy.stores.redis.client import Command
 
 pytestmark = needs_redis

@@ -15,9 +15,9 @@ from fleet import REQUEST, Sidecar, policy_of
 from redis import Redis
 from support.redis_server import RedisServer, client_of_own, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.caller import ALL_CALLERS
-from proxy.retry.policy import Concurrency
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.policies.policy import Concurrency
+from proxy.retry.weather.caller import ALL_CALLERS
 from proxy.stores.redis.bucket import FORGET, HOLD_MOST, IN_TURN, hold_pause
 from proxy.stores.redis.client import SCRIPTS
 from proxy.stores.redis.store import RedisStore

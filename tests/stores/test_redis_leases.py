@@ -10,10 +10,10 @@ import pytest
 from fleet import REQUEST, Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec, RateSpec
-from proxy.retry.buckets import ASK
+from proxy.retry.budgets.buckets import ASK
+from proxy.retry.budgets.token_bucket import REJECTED
 from proxy.retry.facts import Class
-from proxy.retry.token_bucket import REJECTED
+from proxy.retry.policies.bucket_specs import QuotaSpec, RateSpec
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

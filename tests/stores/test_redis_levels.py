@@ -7,8 +7,8 @@ from collections.abc import Callable
 from fleet import Sidecar
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import BudgetSpec, ThrottleSpec
-from proxy.retry.buckets import ASK
+from proxy.retry.budgets.buckets import ASK
+from proxy.retry.policies.bucket_specs import BudgetSpec, ThrottleSpec
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -11,7 +11,7 @@ from fleet import Sidecar
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec
+from proxy.retry.policies.bucket_specs import QuotaSpec
 from proxy.stores.redis.client import RedisClient
 
 pytestmark = needs_redis

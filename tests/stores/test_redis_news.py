@@ -9,9 +9,9 @@ import pytest
 from fleet import Sidecar
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.credentials import ASIDE, KeyRing, Roster
-from proxy.retry.endpoints import EndpointGroup
-from proxy.retry.policy import Credentials, EndpointShare
+from proxy.retry.policies.policy import Credentials, EndpointShare
+from proxy.retry.upstreams.credentials import ASIDE, KeyRing, Roster
+from proxy.retry.upstreams.endpoints import EndpointGroup
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -13,9 +13,9 @@ from fleet import REQUEST, Sidecar, policy_of
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import ASK
-from proxy.retry.token_bucket import REJECTED
+from proxy.retry.budgets.buckets import ASK
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

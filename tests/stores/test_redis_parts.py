@@ -8,8 +8,8 @@ from fleet import Sidecar
 from support.redis_server import RedisServer, needs_redis
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec
-from proxy.retry.buckets import ASK
+from proxy.retry.budgets.buckets import ASK
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec
 from proxy.stores.redis.bucket import key_of
 
 pytestmark = needs_redis

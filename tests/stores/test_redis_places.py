@@ -14,9 +14,9 @@ from support.certificates import make
 from support.ports import free_port
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.cooldown import ALL_CALLERS
 from proxy.retry.facts import Request
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.weather.cooldown import ALL_CALLERS
 from proxy.stores.redis.client import BadUrlError, RedisClient
 
 pytestmark = needs_redis

@@ -10,11 +10,11 @@ from fleet import REQUEST, STANDARD, Sidecar
 from paying import Alarmed, Calls, check, live, until
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import BucketRef, RateSpec
-from proxy.retry.policy import Policy
-from proxy.retry.rates import Rates
-from proxy.retry.token_bucket import REJECTED
-from proxy.retry.token_estimate import Estimate
+from proxy.retry.budgets.rates import Rates
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.budgets.token_estimate import Estimate
+from proxy.retry.policies.bucket_specs import BucketRef, RateSpec
+from proxy.retry.policies.policy import Policy
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -13,7 +13,7 @@ from paying import Calls, check, live, until
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import RateSpec
+from proxy.retry.policies.bucket_specs import RateSpec
 from proxy.transport.clock import monotonic
 
 pytestmark = needs_redis

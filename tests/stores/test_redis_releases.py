@@ -21,8 +21,8 @@ from fleet import Sidecar, policy_of
 from paying import Calls, check, live, until
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.facts import Request
+from proxy.retry.policies.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.redis.bucket import FORGET, SCHEMA, key_of
 from proxy.stores.redis.client import SCRIPTS
 

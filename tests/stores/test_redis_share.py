@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import ASK
-from proxy.retry.token_bucket import REJECTED
+from proxy.retry.budgets.buckets import ASK
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.stores.redis.share import NONE, WHOLE, Share, Turns
 
 Make = Callable[..., Sidecar]

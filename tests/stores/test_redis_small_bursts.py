@@ -9,7 +9,7 @@ from fleet import Sidecar
 from paying import Alarmed, Calls, check, live, until
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import RateSpec
+from proxy.retry.policies.bucket_specs import RateSpec
 from proxy.stores.redis.rate import UNUSED, RedisRate
 
 pytestmark = needs_redis

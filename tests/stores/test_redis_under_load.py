@@ -13,7 +13,7 @@ from paying import Calls
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import RateSpec
+from proxy.retry.policies.bucket_specs import RateSpec
 
 pytestmark = needs_redis
 Make = Callable[..., Sidecar]

@@ -15,8 +15,8 @@ from fleet import REQUEST, Sidecar, policy_of
 from redis.asyncio import Redis
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec, RateSpec
-from proxy.retry.token_bucket import TokenGate
+from proxy.retry.budgets.token_bucket import TokenGate
+from proxy.retry.policies.bucket_specs import QuotaSpec, RateSpec
 from proxy.stores.redis.client import Command
 
 pytestmark = needs_redis

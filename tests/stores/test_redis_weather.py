@@ -11,10 +11,10 @@ from callers import REFUSED, UNCONNECTED, Waiting, caller
 from fleet import REQUEST, Sidecar, policy_of
 from support.redis_server import RedisServer, needs_redis
 
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.caller import Caller
-from proxy.retry.governor import Governor
-from proxy.retry.weather_changes import WeatherChanged, WeatherWatch
+from proxy.retry.policies.bucket_specs import QuotaSpec
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.weather_changes import WeatherChanged, WeatherWatch
 from proxy.stores.redis.cooldown import read, written
 from proxy.transport.clock import monotonic
 

@@ -12,9 +12,9 @@ import time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.concurrency import Places
-from proxy.retry.policy import Concurrency
-from proxy.retry.token_bucket import REJECTED
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.budgets.token_bucket import REJECTED
+from proxy.retry.policies.policy import Concurrency
 from proxy.stores.shared_memory.concurrency import POLL, STALE
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.records import SLOT, SLOTS, Memory
@@ -172,7 +172,7 @@ def test_more_keys_at_a_time_than_there_are_slots(own_memory: Memory) -> None:
 
 HOLDS = """
 import sys, time
-from proxy.retry.policy import Concurrency
+from proxy.retry.policies.policy import Concurrency
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 class Caller:
     def retime(self, at): pass

@@ -9,11 +9,11 @@ import random
 import pytest
 from callers import REFUSED, Waiting, Worker, caller, factories
 
-from proxy.retry.evidence import Evidence
-from proxy.retry.factory import Factory
-from proxy.retry.loads import Loads
-from proxy.retry.traffic import Traffic
-from proxy.retry.weather_changes import WeatherChanged, WeatherWatch
+from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.capacity.loads import Loads
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.weather.weather_changes import WeatherChanged, WeatherWatch
 from proxy.stores.shared_memory import records
 from proxy.stores.shared_memory.evidence import SharedEvidence
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory

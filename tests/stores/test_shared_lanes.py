@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from callers import BROKEN, ERROR, REFUSED, UNCONNECTED, UNREACHED, Waiting, Worker, caller, factories
 
-from proxy.retry.all_refused import AllRefused
-from proxy.retry.answer_times import AnswerTimes
-from proxy.retry.evidence import Evidence
-from proxy.retry.lane import Lane
-from proxy.retry.lane_places import LanePlaces
-from proxy.retry.limit import Limit, SinceCut
-from proxy.retry.outage import Outage
-from proxy.retry.spacing import Spacing
-from proxy.retry.trial import Cohort, Trial
+from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.weather.all_refused import AllRefused
+from proxy.retry.weather.answer_times import AnswerTimes
+from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.lane_places import LanePlaces
+from proxy.retry.weather.limit import Limit, SinceCut
+from proxy.retry.weather.outage import Outage
+from proxy.retry.weather.spacing import Spacing
+from proxy.retry.weather.trial import Cohort, Trial
 from proxy.stores.shared_memory import evidence, records, scope
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.lane import POLL, SHARED, SharedLane

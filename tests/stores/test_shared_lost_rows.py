@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from callers import BROKEN, NO_FIELDS, REFUSED, UNREACHED, Waiting, Worker, factories
 
-from proxy.retry.caller import Caller
-from proxy.retry.ending import AttemptEnding
-from proxy.retry.factory import Factory
 from proxy.retry.facts import Request
-from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRows
-from proxy.retry.registry import MOST_SCOPES
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.registry import MOST_SCOPES
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.lost_rows import FORGOTTEN_AFTER, LostRows
 from proxy.stores.shared_memory import lost_rows, records
 from proxy.stores.shared_memory.records import Memory
 
@@ -37,7 +37,7 @@ def caller(path: str = "/x") -> Caller:
 
 
 def ends(worker: Worker, ending: AttemptEnding, at: float, path: str = "/x") -> None:
-    """An attempt fails, as `proxy.retry.feedback` reports it: by the short way, if that is enough."""
+    """An attempt fails, as `proxy.retry.call.feedback` reports it: by the short way, if that is enough."""
     attempt, who = object(), caller(path)
     worker.governor.traffic.failed()
     if not worker.governor.failed_freely(attempt, who.names, ending, at - 0.01, at):

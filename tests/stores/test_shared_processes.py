@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BudgetSpec, QuotaSpec
-from proxy.retry.buckets import QuotaBucket, RateBucket, make_bucket
+from proxy.retry.budgets.buckets import QuotaBucket, RateBucket, make_bucket
+from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.hedges import SharedHedges

@@ -21,12 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.retry.apps import RANKS, NamedApp
-from proxy.retry.bucket_specs import RateSpec
-from proxy.retry.buckets import RateBucket
-from proxy.retry.concurrency import Places
-from proxy.retry.lane import Lane
-from proxy.retry.policy import Concurrency
-from proxy.retry.traffic import Traffic
+from proxy.retry.budgets.buckets import RateBucket
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.policies.bucket_specs import RateSpec
+from proxy.retry.policies.policy import Concurrency
+from proxy.retry.weather.lane import Lane
 from proxy.stores.shared_memory import fair_lines
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.fair_lines import LOOK, POLL, STALE, SharedLines

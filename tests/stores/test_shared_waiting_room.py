@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.queues.waiting_room import WaitingRoom
 from proxy.stores.shared_memory import waiting_room
 from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 from proxy.stores.shared_memory.waiting_room import SharedWaitingRoom

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.retry.bucket_specs import BucketRef, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket
-from proxy.retry.caller import Caller
-from proxy.retry.factory import Factory
+from proxy.retry.budgets.buckets import Bucket
+from proxy.retry.budgets.hedges import FEWEST, Hedges, rank
+from proxy.retry.budgets.sliding_window import SlidingCount
 from proxy.retry.facts import NoFields, Request
-from proxy.retry.hedges import FEWEST, Hedges, rank
-from proxy.retry.policy import Policy
-from proxy.retry.presets import STANDARD
-from proxy.retry.registry import Registry
-from proxy.retry.seen_keys import KEY_SECONDS
-from proxy.retry.sliding_window import SlidingCount
+from proxy.retry.policies.bucket_specs import BucketRef, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.policy import Policy
+from proxy.retry.scopes.factory import Factory
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.seen_keys import KEY_SECONDS
+from proxy.retry.strategies.presets import STANDARD
+from proxy.retry.weather.caller import Caller
 from proxy.stores.shared_memory import records as layout
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.factory import SharedFactory

@@ -19,12 +19,12 @@ from support.scripted import Headed
 
 from proxy.config.settings import Address, Buffers, Limits, PoolLimits, Settings
 from proxy.observe.call_record import NO_POLICY, CallRecord, Observer
-from proxy.retry.bucket_specs import BucketRef, QuotaSpec
-from proxy.retry.dialect import Classify
 from proxy.retry.facts import Class, FaultKind, Outcome
-from proxy.retry.policy import Backoff, Policy, Strategy
-from proxy.retry.registry import Registry
-from proxy.retry.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
+from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec
+from proxy.retry.policies.dialect import Classify
+from proxy.retry.policies.policy import Backoff, Policy, Strategy
+from proxy.retry.policies.routing import ConnectMode, Endpoint, HostPattern, Router, Target, Upstream
+from proxy.retry.scopes.registry import Registry
 from proxy.runtime import DataPath
 from proxy.server.inherited import bound
 from proxy.server.listeners import bind

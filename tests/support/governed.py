@@ -8,13 +8,13 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from proxy.retry.caller import Caller
-from proxy.retry.ending import AttemptEnding
+from proxy.retry.capacity.traffic import Traffic
 from proxy.retry.facts import Request
-from proxy.retry.governor import Governor
-from proxy.retry.limit import Limit
-from proxy.retry.traffic import Traffic
-from proxy.retry.weather_changes import WeatherChanged, WeatherWatch
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.limit import Limit
+from proxy.retry.weather.weather_changes import WeatherChanged, WeatherWatch
 from proxy.stores.shared_memory.lane import SHARED
 from proxy.stores.shared_memory.numbers import Numbers
 
@@ -51,7 +51,7 @@ class Call:
 
 class Side:
     """A governor, with the calls that wait and the attempts under way. `short`: whether the short way is tried first,
-    as `proxy.retry.feedback` does.
+    as `proxy.retry.call.feedback` does.
     """
 
     def __init__(self, governor: Governor, short: bool) -> None:

@@ -10,7 +10,7 @@ import aiohttp
 from support.process import Redrive, redrive
 from support.scripted import Upstream, answer
 
-from proxy.retry.gates import GATES
+from proxy.retry.call.gates import GATES
 from proxy.top.calls import cause_of, fold, line, story
 
 CONFIG = "    strategy: {max_attempts: 2, backoff: {base: 0s, jitter: none}}\n"

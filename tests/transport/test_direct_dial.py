@@ -12,7 +12,7 @@ from support.certificates import make
 from support.ports import free_port
 from support.scripted import Upstream
 
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
 from proxy.transport.dial import Dialer, Way
 from proxy.transport.direct_dial import DirectDial
 from proxy.transport.egress_guard import Guard

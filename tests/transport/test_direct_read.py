@@ -16,7 +16,7 @@ import pytest
 from test_direct_write import take_descriptor
 
 from proxy.retry.facts import Fault
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
 from proxy.transport.connection import Connection, Keeper
 from proxy.transport.origins import Origin, Way
 from proxy.transport.streams import Listener

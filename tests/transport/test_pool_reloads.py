@@ -16,7 +16,7 @@ from support.front import NONE, Front, to
 from support.scripted import Upstream, answer, gated
 
 from proxy.config.settings import Settings
-from proxy.retry.routing import Match, Route
+from proxy.retry.policies.routing import Match, Route
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 

@@ -20,7 +20,7 @@ from support.front import NONE, CutError, Front, to
 from support.ports import free_port
 from support.scripted import Turn, Upstream, answer
 
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
 from proxy.transport import faults, tls
 from proxy.transport.dial import Dialer, Way
 from proxy.transport.egress_guard import Guard

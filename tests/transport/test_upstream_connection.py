@@ -12,7 +12,7 @@ import pytest
 from support.certificates import make
 from support.scripted import Upstream
 
-from proxy.retry.routing import Endpoint
+from proxy.retry.policies.routing import Endpoint
 from proxy.transport import pool as pools
 from proxy.transport.connection import Connection, Keeper
 from proxy.transport.dial import Dialer

@@ -41,7 +41,7 @@ export const FAULTS = {
   attempt_timeout: "no answer in time",
 };
 
-/** The gates that can hold an attempt before it is sent (a copy of proxy/retry/gates.py). */
+/** The gates that can hold an attempt before it is sent (a copy of proxy/retry/call/gates.py). */
 export const GATES = {
   cooldown: "the upstream's cooldown",
   ahead: "what the upstream said is left of its limits",

@@ -13,11 +13,11 @@ from proxy.lab.explain.ends import LEAST, Play, play
 from proxy.lab.explain.question import fate_of_status
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.observe import masking
+from proxy.retry.answers.classification import why_no_read
 from proxy.retry.apps import OTHERS, RANKS
-from proxy.retry.classification import why_no_read
+from proxy.retry.call.reasons import as_written
 from proxy.retry.facts import MappingFields
-from proxy.retry.reasons import as_written
-from proxy.retry.routing import Upstream, split_authority
+from proxy.retry.policies.routing import Upstream, split_authority
 from proxy.server.app_names import app_of, name_of
 from proxy.transport.egress_guard import Guard
 from proxy.wire.authority import read_connect

@@ -5,9 +5,9 @@ its last event (contract, section 15).
 from __future__ import annotations
 
 from proxy.lab.policy_tests.runner import duration
-from proxy.retry.broken_answers import may_break
-from proxy.retry.call_state import CallState
-from proxy.retry.policy import Policy
+from proxy.retry.call.broken_answers import may_break
+from proxy.retry.call.call_state import CallState
+from proxy.retry.policies.policy import Policy
 
 _UNFINISHED = {
     "tell": "is counted",

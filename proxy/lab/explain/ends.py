@@ -26,15 +26,15 @@ from proxy.lab.stage import Stage
 from proxy.lab.upstream import UpstreamStep
 from proxy.observe import masking
 from proxy.observe.remedies import remedy_of
-from proxy.retry import attempt_record
-from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.buckets import Bucket
-from proxy.retry.classification import NeedsBody, classify, classify_fault
-from proxy.retry.event_stream import MESSAGE
+from proxy.retry.answers.classification import NeedsBody, classify, classify_fault
+from proxy.retry.answers.event_stream import MESSAGE
+from proxy.retry.answers.pushback import read_pushback
+from proxy.retry.budgets.buckets import Bucket
+from proxy.retry.call import attempt_record
+from proxy.retry.call.attempt_record import AttemptRecord
+from proxy.retry.call.flows import is_safe
+from proxy.retry.call.reasons import as_written
 from proxy.retry.facts import GRPC_STATUS_NAMES, Class, FaultKind, Outcome, Verdict, grpc_status_of_http
-from proxy.retry.flows import is_safe
-from proxy.retry.pushback import read_pushback
-from proxy.retry.reasons import as_written
 
 #: The bounds of a draw from [0, 1), which may come as near to 1 as floats allow.
 LEAST, GREATEST = 0.0, 1.0

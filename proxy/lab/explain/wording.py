@@ -8,15 +8,15 @@ import json
 from collections.abc import Iterable, Sequence
 
 from proxy.config.quota_drain import draining_share
-from proxy.retry.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec, RateSpec
-from proxy.retry.call_state import CallState
-from proxy.retry.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
+from proxy.retry.answers.classification import KNOWN_BY_KEY, SERVICE_CONFIG, read_by, why_no_read
+from proxy.retry.budgets.hedges import FEWEST
+from proxy.retry.budgets.token_estimate import estimate
+from proxy.retry.call.call_state import CallState
+from proxy.retry.call.fallback import SAFE_METHODS, stays
+from proxy.retry.call.reasons import as_written
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
-from proxy.retry.fallback import SAFE_METHODS, stays
-from proxy.retry.hedges import FEWEST
-from proxy.retry.policy import Backoff, Balance, BreakerSpec, Concurrency, EndpointShare, Policy, Strategy
-from proxy.retry.reasons import as_written
-from proxy.retry.token_estimate import estimate
+from proxy.retry.policies.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec, RateSpec
+from proxy.retry.policies.policy import Backoff, Balance, BreakerSpec, Concurrency, EndpointShare, Policy, Strategy
 
 _JITTER = {
     "none": "{cap}",

@@ -7,12 +7,12 @@ import random
 from proxy.lab.clock import UPSTREAM
 from proxy.lab.fleet.played_redis import PlayedRedis
 from proxy.lab.fleet.played_store import PlayedStore
-from proxy.retry.bucket_specs import BucketSpec, RateSpec
-from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.credentials import Roster
-from proxy.retry.endpoints import EndpointGroup
-from proxy.retry.factory import Factory, Key
-from proxy.retry.governor import Governor
+from proxy.retry.budgets.buckets import Bucket, RateBucket
+from proxy.retry.policies.bucket_specs import BucketSpec, RateSpec
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.upstreams.credentials import Roster
+from proxy.retry.upstreams.endpoints import EndpointGroup
+from proxy.retry.weather.governor import Governor
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.making import is_shared, make_bucket, make_rate
 from proxy.stores.redis.members import RedisMembers

@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy.lab.clock import ALARM, UPSTREAM
 from proxy.lab.fleet.played_redis import PlayedRedis
-from proxy.retry.backoff import Chance
+from proxy.retry.strategies.backoff import Chance
 from proxy.stores.redis.absence import OnOutage
 from proxy.stores.redis.batches import Batches
 from proxy.stores.redis.bucket import Command, RedisBucket

@@ -26,7 +26,7 @@ from proxy.lab.policy_tests.runner import (
     is_as_expected,
     shown,
 )
-from proxy.retry.attempt_record import AttemptRecord
+from proxy.retry.call.attempt_record import AttemptRecord
 from proxy.retry.facts import GRPC_STATUS_NAMES
 
 

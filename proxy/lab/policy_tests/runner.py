@@ -28,10 +28,10 @@ from proxy.lab.routing import Chosen, RefusedCall, choose
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending, UpstreamStep
 from proxy.observe.masking import MASK
-from proxy.retry.attempt_record import AttemptRecord
-from proxy.retry.backoff import Chance
-from proxy.retry.call_state import CallState
+from proxy.retry.call.attempt_record import AttemptRecord
+from proxy.retry.call.call_state import CallState
 from proxy.retry.facts import MappingFields
+from proxy.retry.strategies.backoff import Chance
 from proxy.wire.field_names import REQUEST_CUT
 from proxy.wire.http1.slow_path import NEVER_NOMINATED
 

@@ -20,9 +20,9 @@ from proxy.lab.simulate.possible import Terms
 from proxy.lab.simulate.weather import OnOutage, Scenario
 from proxy.retry.apps import NamedApp
 from proxy.retry.facts import IDEMPOTENT_METHODS, Request
-from proxy.retry.policy import Backoff, EndpointShare, Policy
-from proxy.retry.presets import BUILT_IN
-from proxy.retry.routing import Upstream
+from proxy.retry.policies.policy import Backoff, EndpointShare, Policy
+from proxy.retry.policies.routing import Upstream
+from proxy.retry.strategies.presets import BUILT_IN
 
 #: The label of hosts that no upstream names.
 _UNMATCHED = "unmatched"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from array import array
 
+from proxy.retry.call.machine import Call
 from proxy.retry.facts import Outcome
-from proxy.retry.machine import Call
 
 
 class Ledger:

@@ -27,18 +27,18 @@ from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.weather import Other, Scenario
 from proxy.lab.simulate.world import World
 from proxy.lab.upstream import Sending
+from proxy.retry.answers.token_usage import TokenUsage
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import TokenRules
-from proxy.retry.environment import Env
+from proxy.retry.budgets.token_estimate import Estimate
+from proxy.retry.call.environment import Env
+from proxy.retry.call.machine import Call
+from proxy.retry.call.states import Flying
 from proxy.retry.facts import Fields, MappingFields, Outcome, Request
-from proxy.retry.machine import Call
-from proxy.retry.policy import Fallback, Policy
-from proxy.retry.registry import Registry
-from proxy.retry.scope_state import ScopeState
-from proxy.retry.states import Flying
-from proxy.retry.token_estimate import Estimate
-from proxy.retry.token_usage import TokenUsage
-from proxy.retry.waiting_room import WaitingRoom
+from proxy.retry.policies.bucket_specs import TokenRules
+from proxy.retry.policies.policy import Fallback, Policy
+from proxy.retry.queues.waiting_room import WaitingRoom
+from proxy.retry.scopes.registry import Registry
+from proxy.retry.scopes.scope_state import ScopeState
 from proxy.stores.redis.making import is_shared
 
 #: Seconds between looks at which calls are still there, so that one which ended is not kept for its deadline.

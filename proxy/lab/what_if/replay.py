@@ -23,10 +23,10 @@ from proxy.lab.recorder import Recorder
 from proxy.lab.routing import AppRequest, Chosen
 from proxy.lab.stage import Stage
 from proxy.lab.upstream import Sending
-from proxy.retry.buckets import Bucket
+from proxy.retry.budgets.buckets import Bucket
 from proxy.retry.facts import Class, Outcome, Request
-from proxy.retry.policy import Policy
-from proxy.retry.scope_state import ScopeState
+from proxy.retry.policies.policy import Policy
+from proxy.retry.scopes.scope_state import ScopeState
 
 #: Alarms and sendings of one run at most: some hundred calls of a few attempts take some thousands.
 MOST_STEPS = 50_000

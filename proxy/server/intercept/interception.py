@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from proxy.config.settings import CertificateAuthority, Settings
 from proxy.process import Background
-from proxy.retry.routing import split_authority
+from proxy.retry.policies.routing import split_authority
 from proxy.server.intercept import CaError, intercepts, needed
 from proxy.server.routing import Inside
 from proxy.transport.clock import monotonic, wall

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from proxy.retry.bucket_specs import BucketSpec
-from proxy.retry.factory import Key
+from proxy.retry.policies.bucket_specs import BucketSpec
+from proxy.retry.scopes.factory import Key
 from proxy.stores.redis.share import Share
 
 #: Contract, section 3, "Buckets": own unsent changes and the last known level are at most 100 ms old.

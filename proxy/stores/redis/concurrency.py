@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from proxy.retry.concurrency import UNLIMITED, Places
+from proxy.retry.budgets.concurrency import UNLIMITED, Places
 from proxy.stores.redis.bucket import RedisBucket, Store, hold_pause
 
 #: The most messages in any second; and seconds: if calls were added to those that wait, the next report comes so long

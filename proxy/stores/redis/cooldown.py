@@ -17,15 +17,15 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from proxy.retry.caller import Name, is_fleets
-from proxy.retry.governor import Governor
-from proxy.retry.lane import Lane, retime_all
-from proxy.retry.lane_in_fleet import allot, go_alone, wanted
+from proxy.retry.weather.caller import Name, is_fleets
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lane import Lane, retime_all
+from proxy.retry.weather.lane_in_fleet import allot, go_alone, wanted
 from proxy.stores.redis.bucket import FRESH, HOLD_LEAST, PAUSE_EACH, PROMPT, Command, Link, RedisBucket, hold_pause
 from proxy.stores.redis.weather import RedisWeather
 
-#: The end of the name of a lane that is about one path (`proxy.retry.caller`): a method, and the path. No other machine
-#: is told of it, since a path may be a secret.
+#: The end of the name of a lane that is about one path (`proxy.retry.weather.caller`): a method, and the path. No other
+#: machine is told of it, since a path may be a secret.
 _OF_A_PATH = re.compile(rb" [A-Z]+ /\S*\Z")
 #: The most seconds between reports while the delay lasts; and the pauses between reports after which a process that is
 #: silent has lost its rank.
@@ -55,11 +55,11 @@ def read(text: str) -> Name:
 
 
 class RedisCooldown:
-    """The reports of one scope's cooldowns to the fleet (`proxy.retry.cooldown.FleetCooldowns`). `place`: the name by
-    which the fleet knows the scope; `key`: the Redis hash of the cooldowns in force; `channel`: the channel on which
-    new cooldowns are published. `tell`: notifies the fleet that a lane's limit or outage has changed; its arguments are
-    the names of scope and lane with a dot between them, and the seconds for which processes that start later are
-    notified as well (`FleetNews.join`).
+    """The reports of one scope's cooldowns to the fleet (`proxy.retry.weather.cooldown.FleetCooldowns`). `place`: the
+    name by which the fleet knows the scope; `key`: the Redis hash of the cooldowns in force; `channel`: the channel on
+    which new cooldowns are published. `tell`: notifies the fleet that a lane's limit or outage has changed; its
+    arguments are the names of scope and lane with a dot between them, and the seconds for which processes that start
+    later are notified as well (`FleetNews.join`).
     """
 
     def __init__(

@@ -14,18 +14,18 @@ import contextlib
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from proxy.retry.bucket_specs import BucketSpec, RateSpec
-from proxy.retry.buckets import Bucket, RateBucket
-from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.concurrency import Places
-from proxy.retry.credentials import Roster
-from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.endpoints import EndpointGroup
-from proxy.retry.factory import Factory, Key
-from proxy.retry.governor import Governor
-from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec
-from proxy.retry.seen_keys import SeenKeys
+from proxy.retry.budgets.buckets import Bucket, RateBucket
+from proxy.retry.budgets.concurrency import Places
+from proxy.retry.budgets.cubic_limiter import CubicLimiter
+from proxy.retry.budgets.hedges import Hedges
+from proxy.retry.policies.bucket_specs import BucketSpec, RateSpec
+from proxy.retry.policies.policy import BreakerSpec
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.scopes.seen_keys import SeenKeys
+from proxy.retry.upstreams.circuit_breaker import CircuitBreaker
+from proxy.retry.upstreams.credentials import Roster
+from proxy.retry.upstreams.endpoints import EndpointGroup
+from proxy.retry.weather.governor import Governor
 from proxy.stores.redis.bucket import space
 from proxy.stores.redis.client import RedisClient
 from proxy.stores.redis.concurrency import PlaceLease
@@ -64,7 +64,7 @@ class RedisFactory(Factory):
             self._members = RedisMembers(store, prefix)
             store.join(self._members)
 
-    # -- proxy.retry.factory.Factory -----------------------------------------------------------------------------------
+    # -- proxy.retry.scopes.factory.Factory ----------------------------------------------------------------------------
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
         if not is_shared(spec):

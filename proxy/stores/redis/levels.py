@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from proxy.retry.app_buckets import AppBudget
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import BudgetSpec, ThrottleSpec
-from proxy.retry.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBucket
+from proxy.retry.budgets.app_buckets import AppBudget
+from proxy.retry.budgets.buckets import ASK, Affords, Bucket, BudgetBucket, ThrottleBucket
+from proxy.retry.policies.bucket_specs import BudgetSpec, ThrottleSpec
 from proxy.stores.redis.bucket import FRESH, PROMPT, RedisBucket, Store
 from proxy.stores.redis.share import Share, Turns
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TypeVar
 
-from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket, BudgetBucket, RateBucket
-from proxy.retry.factory import Key
+from proxy.retry.budgets.buckets import Bucket, BudgetBucket, RateBucket
+from proxy.retry.policies.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.scopes.factory import Key
 from proxy.stores.redis.batches import Batches
 from proxy.stores.redis.bucket import RedisBucket, key_of
 from proxy.stores.redis.levels import RedisBudget, RedisThrottle

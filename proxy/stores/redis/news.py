@@ -12,8 +12,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 
-from proxy.retry.credentials import Roster
-from proxy.retry.endpoints import EndpointGroup
+from proxy.retry.upstreams.credentials import Roster
+from proxy.retry.upstreams.endpoints import EndpointGroup
 from proxy.stores.redis.bucket import Command, Link, space
 
 #: Takes a fact that another process found out: its item, and for how many seconds it lasts (0: it is over).

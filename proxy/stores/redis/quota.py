@@ -7,11 +7,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from proxy.retry.app_buckets import AppQuota, app_view, parts_of
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import QuotaSpec
-from proxy.retry.buckets import ASK, Affords, Bucket, QuotaBucket
+from proxy.retry.budgets.app_buckets import AppQuota, app_view, parts_of
+from proxy.retry.budgets.buckets import ASK, Affords, Bucket, QuotaBucket
 from proxy.retry.facts import Class
+from proxy.retry.policies.bucket_specs import QuotaSpec
 from proxy.stores.redis.bucket import Store
 from proxy.stores.redis.lease import AHEAD, RENEW, LeasedBucket
 from proxy.stores.redis.share import Share

@@ -17,10 +17,10 @@ import math
 from collections.abc import Iterable
 from weakref import WeakSet
 
-from proxy.retry.bucket_specs import RateSpec
-from proxy.retry.buckets import RateBucket
-from proxy.retry.token_bucket import STEP, TokenBucket
-from proxy.retry.waiter import Waiter
+from proxy.retry.budgets.buckets import RateBucket
+from proxy.retry.budgets.token_bucket import STEP, TokenBucket
+from proxy.retry.policies.bucket_specs import RateSpec
+from proxy.retry.queues.waiter import Waiter
 from proxy.stores.redis.bucket import FRESH, LONG_PAUSE, PAUSE_EACH, PROMPT, Store
 from proxy.stores.redis.lease import AHEAD, ALIVE, EARNED, IDLE, RENEW, REPORT_PAUSE, TRUSTED, Burn, LeasedBucket
 from proxy.stores.redis.part import Grant, PartLease

@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from weakref import WeakValueDictionary
 
-from proxy.retry.caller import Name
-from proxy.retry.cooldown import MOST_GROUPS, CooldownBegan, Ends
-from proxy.retry.governor import Governor
-from proxy.retry.registry import MOST_SCOPES
+from proxy.retry.scopes.registry import MOST_SCOPES
+from proxy.retry.weather.caller import Name
+from proxy.retry.weather.cooldown import MOST_GROUPS, CooldownBegan, Ends
+from proxy.retry.weather.governor import Governor
 from proxy.stores.redis.bucket import Link, space
 from proxy.stores.redis.cooldown import RedisCooldown, read
 from proxy.stores.redis.news import FleetNews

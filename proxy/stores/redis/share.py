@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.budgets.token_bucket import TokenBucket
 
 
 class Share(NamedTuple):

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from proxy.retry.governor import Governor
-from proxy.retry.lane import Lane
-from proxy.retry.lane_in_fleet import go_alone_in_weather, limit_elsewhere, outage_elsewhere
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.lane_in_fleet import go_alone_in_weather, limit_elsewhere, outage_elsewhere
 from proxy.stores.redis.bucket import HOLD_LEAST, PAUSE_EACH, RedisBucket, Store, hold_pause
 
 #: Seconds between reports of a process that holds calls or has attempts under way (in large fleets: `hold_pause`), and
@@ -55,7 +55,7 @@ class RedisWeather(RedisBucket):
         self.hold(store, key, None)
         lane.fleet.link = self
 
-    # -- for the lane (`proxy.retry.cooldown.FleetLane`) ---------------------------------------------------------------
+    # -- for the lane (`proxy.retry.weather.cooldown.FleetLane`) -------------------------------------------------------
 
     def limit_began(self, now: float) -> None:
         """Report that a limit has begun, as attempts of this process show."""

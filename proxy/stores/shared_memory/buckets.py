@@ -12,14 +12,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from proxy.retry.app_buckets import AppBudget, PartedQuota
 from proxy.retry.apps import NamedApp
-from proxy.retry.bucket_specs import QUIET_MEMORY, QUIET_PER_RETRY, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
-from proxy.retry.cubic_limiter import CubicLimiter
+from proxy.retry.budgets.app_buckets import AppBudget, PartedQuota
+from proxy.retry.budgets.buckets import Bucket, BudgetBucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.budgets.cubic_limiter import CubicLimiter
+from proxy.retry.budgets.token_bucket import TokenBucket
 from proxy.retry.instants import EPSILON
-from proxy.retry.seen_keys import KEY_SECONDS, SeenKeys
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.policies.bucket_specs import (
+    QUIET_MEMORY,
+    QUIET_PER_RETRY,
+    BudgetSpec,
+    QuotaSpec,
+    RateSpec,
+    ThrottleSpec,
+)
+from proxy.retry.scopes.seen_keys import KEY_SECONDS, SeenKeys
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import Memory, Number, Record, Rings, digest, exclusive, reading

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.retry.circuit_breaker import NEVER, CircuitBreaker
-from proxy.retry.policy import BreakerSpec
+from proxy.retry.policies.policy import BreakerSpec
+from proxy.retry.upstreams.circuit_breaker import NEVER, CircuitBreaker
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import COPY, Memory, Record, exclusive
 

@@ -14,8 +14,8 @@ places it has, and delays no other worker.
 
 from __future__ import annotations
 
-from proxy.retry.concurrency import NONE_ELSEWHERE, UNLIMITED, Elsewhere, Places
-from proxy.retry.fair_lines import FairLines
+from proxy.retry.budgets.concurrency import NONE_ELSEWHERE, UNLIMITED, Elsewhere, Places
+from proxy.retry.queues.fair_lines import FairLines
 from proxy.stores.shared_memory.fair_lines import SharedLines
 from proxy.stores.shared_memory.records import PROBES, SLOT, SLOTS, Memory, exclusive
 

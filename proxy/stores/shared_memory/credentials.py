@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.credentials import ASIDE, Roster
+from proxy.retry.upstreams.credentials import ASIDE, Roster
 from proxy.stores.shared_memory.records import Number
 
 

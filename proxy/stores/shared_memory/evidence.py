@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.evidence import Evidence
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.capacity.traffic import Traffic
 from proxy.stores.shared_memory.endings import KEPT, packed, unpacked
 from proxy.stores.shared_memory.numbers import Names, Numbers
 

@@ -13,23 +13,23 @@ from functools import partial
 from struct import Struct
 from typing import Any, TypeVar
 
-from proxy.retry.app_buckets import PartedQuota, has_parts
-from proxy.retry.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
-from proxy.retry.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
-from proxy.retry.caller import Name
-from proxy.retry.circuit_breaker import CircuitBreaker
-from proxy.retry.concurrency import UNLIMITED, Places
-from proxy.retry.cooldown import ALL_CALLERS
-from proxy.retry.credentials import Roster
-from proxy.retry.cubic_limiter import CubicLimiter
-from proxy.retry.factory import Factory, Key
-from proxy.retry.fair_order import FairOrder
-from proxy.retry.governor import Governor
-from proxy.retry.hedges import Hedges
-from proxy.retry.policy import BreakerSpec
-from proxy.retry.registry import Spec
-from proxy.retry.seen_keys import SeenKeys
-from proxy.retry.token_bucket import TokenBucket
+from proxy.retry.budgets.app_buckets import PartedQuota, has_parts
+from proxy.retry.budgets.buckets import Bucket, QuotaBucket, RateBucket, ThrottleBucket
+from proxy.retry.budgets.concurrency import UNLIMITED, Places
+from proxy.retry.budgets.cubic_limiter import CubicLimiter
+from proxy.retry.budgets.hedges import Hedges
+from proxy.retry.budgets.token_bucket import TokenBucket
+from proxy.retry.policies.bucket_specs import BucketSpec, BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
+from proxy.retry.policies.policy import BreakerSpec
+from proxy.retry.queues.fair_order import FairOrder
+from proxy.retry.scopes.factory import Factory, Key
+from proxy.retry.scopes.registry import Spec
+from proxy.retry.scopes.seen_keys import SeenKeys
+from proxy.retry.upstreams.circuit_breaker import CircuitBreaker
+from proxy.retry.upstreams.credentials import Roster
+from proxy.retry.weather.caller import Name
+from proxy.retry.weather.cooldown import ALL_CALLERS
+from proxy.retry.weather.governor import Governor
 from proxy.stores.shared_memory import buckets, circuit_breaker, lane, lost_rows, ring, scope
 from proxy.stores.shared_memory.concurrency import SharedPlaces
 from proxy.stores.shared_memory.credentials import SharedRoster

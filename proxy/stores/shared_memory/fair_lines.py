@@ -6,14 +6,14 @@ next if all of them waited in one process.
 Law: only the order is decided here. The places or tokens are counted by the gate, so that never too many are given,
 whatever is written here. A worker that is killed or hangs delays the others for STALE seconds at most.
 
-Theory. A record has the order of the gate (`proxy.retry.fair_order`: whose turn it is, and a tag for each app), and an
-entry for each worker's line of each app. The entry says how many calls wait in the line, what they cost, when the first
-of them came and what that one costs, and when the worker last looked. Under the record's lock a worker writes its own
-entries, takes the first calls of all lines, and lets the order choose among the apps. Of the chosen app's lines, the
-one whose first call came first goes. The first call of each worker looks every LOOK seconds, or sooner if there is
-something to give; entries of a worker that has not looked for STALE seconds no longer count. Every number is written by
-one aligned store, and no number depends on another. So a worker that is killed between two stores leaves at worst an
-entry that soon no longer counts.
+Theory. A record has the order of the gate (`proxy.retry.queues.fair_order`: whose turn it is, and a tag for each app),
+and an entry for each worker's line of each app. The entry says how many calls wait in the line, what they cost, when
+the first of them came and what that one costs, and when the worker last looked. Under the record's lock a worker writes
+its own entries, takes the first calls of all lines, and lets the order choose among the apps. Of the chosen app's
+lines, the one whose first call came first goes. The first call of each worker looks every LOOK seconds, or sooner if
+there is something to give; entries of a worker that has not looked for STALE seconds no longer count. Every number is
+written by one aligned store, and no number depends on another. So a worker that is killed between two stores leaves at
+worst an entry that soon no longer counts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.fair_lines import AppLine, FairLines, Sum
-from proxy.retry.fair_order import Heads, app_of
-from proxy.retry.waiter import Waiter
+from proxy.retry.queues.fair_lines import AppLine, FairLines, Sum
+from proxy.retry.queues.fair_order import Heads, app_of
+from proxy.retry.queues.waiter import Waiter
 from proxy.stores.shared_memory.records import TURN_WORDS, Definition, Former, Memory, Record, digest
 
 #: Seconds between two looks at whose turn it is, if there is nothing to give; and if there is.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.retry.caller import Caller
-from proxy.retry.ending import AttemptEnding
-from proxy.retry.governor import Governor
-from proxy.retry.route_names import RouteNames
+from proxy.retry.weather.caller import Caller
+from proxy.retry.weather.ending import AttemptEnding
+from proxy.retry.weather.governor import Governor
+from proxy.retry.weather.route_names import RouteNames
 from proxy.stores.shared_memory.lanes import SharedLanes
 
 

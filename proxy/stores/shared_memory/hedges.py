@@ -16,7 +16,7 @@ import math
 from bisect import bisect_right
 from itertools import accumulate
 
-from proxy.retry.hedges import FEWEST, WINDOW, Hedges, rank
+from proxy.retry.budgets.hedges import FEWEST, WINDOW, Hedges, rank
 from proxy.stores.shared_memory import ring
 from proxy.stores.shared_memory.records import Former, Memory, Rings, exclusive
 

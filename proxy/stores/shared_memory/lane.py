@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from proxy.retry.all_refused import AllRefused
-from proxy.retry.answer_times import AnswerTimes
-from proxy.retry.evidence import Evidence
-from proxy.retry.lane import Lane, retime_all
-from proxy.retry.limit import Limit, SinceCut
-from proxy.retry.outage import Outage
-from proxy.retry.spacing import Spacing
-from proxy.retry.traffic import Traffic
-from proxy.retry.trial import Cohort, Trial
-from proxy.retry.waiter import Waiter
+from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.queues.waiter import Waiter
+from proxy.retry.weather.all_refused import AllRefused
+from proxy.retry.weather.answer_times import AnswerTimes
+from proxy.retry.weather.lane import Lane, retime_all
+from proxy.retry.weather.limit import Limit, SinceCut
+from proxy.retry.weather.outage import Outage
+from proxy.retry.weather.spacing import Spacing
+from proxy.retry.weather.trial import Cohort, Trial
 from proxy.stores.shared_memory.evidence import Share, SharedEvidence
 from proxy.stores.shared_memory.lane_places import SharedLanePlaces
 from proxy.stores.shared_memory.lane_probe import ELSEWHERE, SharedProbe

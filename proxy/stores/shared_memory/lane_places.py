@@ -8,7 +8,7 @@ living worker returns its places before that.
 
 from __future__ import annotations
 
-from proxy.retry.lane_places import LanePlaces
+from proxy.retry.weather.lane_places import LanePlaces
 
 #: Generations of places in use; and the base in which their counts are packed into one number, a digit for each.
 GENERATIONS, _BASE = 3, 65536

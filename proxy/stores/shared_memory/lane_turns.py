@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from proxy.retry.apps import NamedApp
-from proxy.retry.fair_order import FairOrder, app_of
-from proxy.retry.waiter import Waiter
+from proxy.retry.queues.fair_order import FairOrder, app_of
+from proxy.retry.queues.waiter import Waiter
 from proxy.stores.shared_memory.fair_lines import SharedLines
 
 W = TypeVar("W", bound=Waiter)

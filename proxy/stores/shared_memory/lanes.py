@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from proxy.retry.caller import Caller, Name
-from proxy.retry.cooldown import ALL_CALLERS, MOST_GROUPS
-from proxy.retry.fair_order import FairOrder
-from proxy.retry.lane import Lane
-from proxy.retry.lanes import Lanes
-from proxy.retry.route_names import RouteNames
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.queues.fair_order import FairOrder
+from proxy.retry.weather.caller import Caller, Name
+from proxy.retry.weather.cooldown import ALL_CALLERS, MOST_GROUPS
+from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.lanes import Lanes
+from proxy.retry.weather.route_names import RouteNames
 from proxy.stores.shared_memory.evidence import Share
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.lost_rows import SharedLostRows

@@ -1,4 +1,4 @@
-"""The attempts of one scope, of all workers, that ended in a row without an answer (`proxy.retry.lost_rows`).
+"""The attempts of one scope, of all workers, that ended in a row without an answer (`proxy.retry.weather.lost_rows`).
 
 A row that only one worker counted would be as many times longer as there are workers before an outage begins. So all
 workers count in one record, under its lock. It is made with the first attempt that is counted: most scopes have none. A
@@ -18,8 +18,8 @@ import math
 import random
 from collections.abc import Sequence
 
-from proxy.retry.lost_rows import FORGOTTEN_AFTER, LostRow, LostRows
-from proxy.retry.route_names import RouteNames
+from proxy.retry.weather.lost_rows import FORGOTTEN_AFTER, LostRow, LostRows
+from proxy.retry.weather.route_names import RouteNames
 from proxy.stores.shared_memory.endings import packed, unpacked
 from proxy.stores.shared_memory.last_times import LastTimes
 from proxy.stores.shared_memory.records import (

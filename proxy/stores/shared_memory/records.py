@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar, cast
 
-from proxy.retry.app_parts import MOST_PARTS
+from proxy.retry.apps import MOST_PARTS
 from proxy.stores.shared_memory.mutex import MUTEX_BYTES, Mutex
 
 #: The layout of a record, in words of eight bytes: it begins with its mutex; a copy of its state has room for COPY

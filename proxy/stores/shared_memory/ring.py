@@ -1,4 +1,4 @@
-"""Counting over a sliding window in shared memory: `proxy.retry.sliding_window` with its slices in a ring.
+"""Counting over a sliding window in shared memory: `proxy.retry.budgets.sliding_window` with its slices in a ring.
 
 To every reader, a method call takes effect as a whole or not at all, even if its process is killed in the middle.
 Methods are called under the lock of the record that contains the ring.
@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from struct import Struct
 
+from proxy.retry.budgets.sliding_window import SlidingCount
 from proxy.retry.instants import EPSILON
-from proxy.retry.sliding_window import SlidingCount
 from proxy.stores.shared_memory.records import Former, Memory
 
 #: Instants that are kept separately before any are merged, after which there are at most about a thousand slices more;

@@ -7,11 +7,11 @@ the words up. What a worker that has died has counted stays.
 
 from __future__ import annotations
 
-from proxy.retry.traffic import Traffic
+from proxy.retry.capacity.traffic import Traffic
 from proxy.stores.shared_memory.records import Memory
 
 try:
-    from proxy.retry.traffic_words import count_in
+    from proxy.retry.capacity.traffic_words import count_in
 except ImportError:
 
     def count_in(traffic: Traffic, words: memoryview, at: int, /) -> None:

@@ -13,7 +13,7 @@ pair after it is empty.
 
 from __future__ import annotations
 
-from proxy.retry.waiting_room import Guest, WaitingRoom
+from proxy.retry.queues.waiting_room import Guest, WaitingRoom
 from proxy.stores.shared_memory.records import PAGE_PAIRS, Memory, digest
 
 

@@ -1,0 +1,1 @@
+"""A call: its state machine, the flows of its attempts, what it pays, and how it ends."""

@@ -1,0 +1,236 @@
+"""The order in which waiting calls of several apps go (contract, section 17, "Queues").
+
+Calls go by priority first: while calls of several priorities wait, seven of eight places go to the highest, and one
+goes to a lower priority; the lower priorities take turns. Among the apps of one priority, calls go by weight: each call
+has a tag, the virtual time at which its app would be done with the call, and the smallest tag goes first (start-time
+fair queueing: Goyal, Vin and Cheng, SIGCOMM 1996). Within an app, calls go in order of arrival; the apps that `others`
+stands for take turns, a call each.
+
+Law: the calls of one app never overtake each other. Without names of apps nothing is reordered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+from proxy.retry.apps import OTHERS, RANKS, NamedApp
+from proxy.retry.queues.waiter import Waiter
+
+#: Contract, section 17: of so many places given while several priorities wait, one goes to a lower one.
+ONE_OF = 8
+
+T = TypeVar("T")
+V = TypeVar("V", bound=float)
+W = TypeVar("W", bound=Waiter)
+
+#: A waiting call: the call, its app, and what it costs.
+Waiting = tuple[Waiter, NamedApp, float]
+#: The first waiting call of each app, by rank and by the app's name: its app, its price, and when it came.
+Heads = dict[int, dict[str, tuple[NamedApp, float, float]]]
+
+
+class FairOrder:
+    """The order in which the calls of one queue go. It remembers which apps have had their turn, so that the apps'
+    shares hold over time. `given`: how many places in a row went to the highest priority while calls of others waited.
+    `turn`: how many turns the lower priorities have had.
+    """
+
+    __slots__ = ("_tags", "_time", "given", "turn")
+
+    def __init__(self) -> None:
+        self.given = 0  # the places that the best priority had in a row, while others waited
+        self.turn = 0  # the turns that lower priorities had
+        self._time: dict[int, float] = {}  # by priority: the virtual time at which its last call began
+        self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
+
+    def first(self, queue: Mapping[W, float], now: float) -> W | None:
+        """The call in `queue` that goes next; None if it is the turn of a call in another process."""
+        return next(iter(queue))
+
+    def sync(self, queue: Mapping[W, float], now: float) -> None:
+        """Report which calls wait here, if processes share the order; here, do nothing."""
+
+    def next_look(self, now: float, due: float) -> float:
+        """The time at which the first call should check whether it is its turn. `due`: the time at which what it waits
+        for is there.
+        """
+        return due
+
+    def copied(self) -> FairOrder:
+        """A copy, on which the order of future calls can be tried out."""
+        copy = FairOrder()
+        copy.given, copy.turn = self.given, self.turn
+        copy._time, copy._tags = self._time.copy(), self._tags.copy()
+        return copy
+
+    def restore(self, given: int, turn: int, time: dict[int, float], tags: dict[tuple[int, str], float]) -> None:
+        """Take over the numbers that the method `state` returned for another order. The arguments are these numbers, in
+        the same order.
+        """
+        self.given, self.turn, self._time, self._tags = given, turn, time, tags
+
+    def state(self) -> tuple[int, int, dict[int, float], dict[tuple[int, str], float]]:
+        """The order's numbers: `given`, `turn`, the virtual time of each rank, and the tag of each rank and app."""
+        return self.given, self.turn, self._time, self._tags
+
+    def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
+        """Sort the waiting calls, which are given in order of arrival, into the order in which they are to go."""
+        ahead, lines = self.copied(), _lines(waiting)
+        found: list[Waiter] = []
+        while lines:
+            rank, name = ahead.choose(
+                {rank: {name: (*line[0][1:], 0.0) for name, line in each.items()} for rank, each in lines.items()}
+            )
+            waiter, app, price = lines[rank][name].popleft()
+            ahead.went(app, price, others=len(lines) > 1)
+            found.append(waiter)
+            if not lines[rank][name]:
+                del lines[rank][name]
+                if not lines[rank]:
+                    del lines[rank]
+        return found
+
+    def went(self, app: NamedApp, price: float, *, others: bool) -> None:
+        """Note that a call of this app leaves the queue and is sent now. `price`: what the call costs at the gate (1,
+        or tokens). `others`: calls of another priority wait.
+        """
+        is_lower = others and self.given >= ONE_OF - 1  # one of eight is for the lower priorities
+        self.given = self.given + 1 if others and not is_lower else 0
+        self.turn += is_lower
+        self._note(app.rank, app, price)
+
+    def choose(self, heads: Heads) -> tuple[int, str]:
+        """The rank and the name of the app whose call goes next. `heads`: the first waiting call of each app, by rank
+        and name.
+        """
+        rank, *lower = sorted(heads)
+        if lower and self.given >= ONE_OF - 1:
+            rank = lower[self.turn % len(lower)]
+        line = heads[rank]
+        return rank, min(line, key=lambda name: (self.tag(line[name][0], max(line[name][1], 1.0)), line[name][2]))
+
+    def came(self, app: NamedApp) -> None:
+        """Note that a call of this app has come while no other call of the app was waiting. An app does not save up
+        turns while it is idle.
+        """
+        at = app.rank, app.name
+        self._tags[at] = max(self._tags.get(at, 0.0), self._time.get(app.rank, 0.0))
+
+    def tag(self, app: NamedApp, price: float) -> float:
+        """The tag of the app after calls that cost `price` in all: the virtual time at which the app would be done with
+        them.
+        """
+        return self._tags.get((app.rank, app.name), 0.0) + price / app.weight
+
+    def _note(self, rank: int, app: NamedApp, price: float) -> None:
+        begun = self._tags.get((rank, app.name), 0.0)
+        self._time[rank] = max(self._time.get(rank, 0.0), begun)
+        self._tags[rank, app.name] = self.tag(app, max(price, 1.0))
+
+
+def _lines(waiting: Iterable[Waiting]) -> dict[int, dict[str, deque[Waiting]]]:
+    lines: dict[int, dict[str, deque[Waiting]]] = {}
+    for each in waiting:
+        app = each[1]
+        lines.setdefault(app.rank, {}).setdefault(app.name, deque()).append(each)
+    for found in lines.values():
+        if OTHERS in found:
+            by_name: dict[str, list[Waiting]] = {}
+            for each in found[OTHERS]:
+                by_name.setdefault(each[1].who, []).append(each)
+            found[OTHERS] = deque(in_turns(by_name.values()))
+    return lines
+
+
+def in_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
+    """Yield one item of each group, then the second one of each that has two, and so on."""
+    left = deque(iter(group) for group in groups)
+    while left:
+        group = left.popleft()
+        for item in group:
+            yield item
+            left.append(group)
+            break
+
+
+def app_of(waiter: Waiter) -> NamedApp | None:
+    """The app of a waiting call; None if the configuration names no apps."""
+    app = getattr(waiter, "app", None)
+    return app if isinstance(app, NamedApp) else None
+
+
+def latest_of(waiter: Waiter) -> float:
+    """The time until which a call may wait; infinity if the waiter does not say."""
+    latest: float = getattr(waiter, "latest", float("inf"))
+    return latest
+
+
+def newest_below(queue: Mapping[Waiter, float], rank: int) -> Waiter | None:
+    """The newest call of the lowest priority in a queue, if that priority is lower than that of the rank `rank`;
+    otherwise None. A call that was the probe of an outage is never chosen. `queue`: the waiting calls, each with the
+    time at which it came.
+    """
+    found = [
+        (app_rank(each), came, number, each)
+        for number, (each, came) in enumerate(queue.items())
+        if app_rank(each) > rank and not getattr(each, "was_probe", False)
+    ]
+    return max(found, key=lambda each: each[:3])[3] if found else None
+
+
+def app_rank(waiter: Waiter) -> int:
+    """The rank of a call's priority; that of a call without an app is normal."""
+    app = app_of(waiter)
+    return RANKS["normal"] if app is None else app.rank
+
+
+def take_place(
+    order: FairOrder | None,
+    queue: MutableMapping[W, V],
+    *,
+    keep_first: bool = False,
+    now: float = 0.0,
+    wait_of: Callable[[int], float] | None = None,
+) -> FairOrder | None:
+    """Move the call that has just come, the last of `queue`, to its place in the queue, by priority and weight. Returns
+    `order`, the order of this queue, which is made here if it is None and needed.
+
+    `keep_first`: the first call stays first. `wait_of`: given the number of calls before a call, returns the seconds
+    that the call waits. Calls that were overtaken, and would now wait for longer than they may, are woken to ask again.
+    """
+    newcomer = next(reversed(list(queue)))
+    calls = list(queue.items())
+    newest = app_of(calls[-1][0])
+    if newest is None:
+        return order
+    order = order or FairOrder()
+    apps = (app_of(waiter) for waiter, _ in calls[:-1])
+    if not any(each is not None and (each.rank, each.name) == (newest.rank, newest.name) for each in apps):
+        order.came(newest)
+    if len(calls) == 1 or app_of(calls[-2][0]) == newest:  # its app's calls are the last, and go by arrival
+        return order
+    first = calls[:1] if keep_first else []
+    known = [(waiter, app_of(waiter) or NamedApp(), 1.0) for waiter, _ in calls[len(first) :]]
+    arranged: list[Any] = [*(waiter for waiter, _ in first), *order.arranged(known)]
+    values = dict(calls)
+    queue.clear()
+    for waiter in arranged:
+        queue[waiter] = values[waiter]
+    if wait_of is not None:
+        place = arranged.index(newcomer)
+        for number, waiter in enumerate(arranged[place + 1 :], place + 1):
+            if now + wait_of(number) > latest_of(waiter):
+                waiter.retime(now)
+    return order
+
+
+def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter]) -> None:
+    """Note in `order`, if there is one, that this call, the first of `queue`, leaves the queue now. The next call of
+    its app then has its turn later.
+    """
+    app = app_of(waiter)
+    if order is not None and app is not None:
+        ranks = {each.rank for other in queue if other is not waiter and (each := app_of(other)) is not None}
+        order.went(app, 1.0, others=bool(ranks - {app.rank}))

@@ -1,0 +1,1 @@
+"""The built-in strategies: their definitions, their backoff, and their classes for Python programs."""

@@ -1,0 +1,1 @@
+"""The choice of an attempt's endpoint and credential, and what is known of each."""
