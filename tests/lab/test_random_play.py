@@ -35,6 +35,12 @@ def test_what_a_probe_paid_stays_paid_if_the_process_ends_meanwhile_and_no_other
     assert not broken(drawn(911168))
 
 
+@pytest.mark.parametrize("seed", [915252, 1200541])
+def test_no_call_is_put_back_into_a_queue_of_a_process_that_ends(seed: int) -> None:
+    """The turn of these calls had come, and a later gate held them: a delay that an answer named then put them back."""
+    assert not broken(drawn(seed))
+
+
 def test_scripts_reach_all_gates_and_ends() -> None:
     """Else the laws would say little."""
     left = {"cooldown", "ahead", "limit", "outage", "rate", "concurrency"}

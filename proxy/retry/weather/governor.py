@@ -78,6 +78,8 @@ class Governor:
             for waiter in list(lane.queue):
                 self.leave(waiter, now)
                 waiter.retime(now)
+            for waiter in [*lane.due.aside, *lane.due.admitted]:  # they wait at a later gate, if at all
+                self.leave(waiter, now)
 
     # -- callers ----------------------------------------------------------------------------------------------------
 
