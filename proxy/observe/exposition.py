@@ -130,6 +130,8 @@ def _by_place(every: list[Series]) -> Iterator[Any]:
     ended = "gRPC calls by the status that they ended with for the app."
     yield made("redrive_grpc_calls", ended, lambda series: series.grpc.items(), "grpc_status")
     yield made("redrive_attempts", "Attempts by what came of them.", _attempts, "result")
+    faults = "Attempts without a whole answer, by the proxy error type of RFC 9209."
+    yield made("redrive_attempt_faults", faults, lambda series: series.faults.items(), "error")
     yield made_by_app("redrive_retries", "Retries by what they were for.", lambda each: each.reasons.items(), "reason")
     once = "Retries by their number, each in exactly one class (gRPC A6)."
     yield made("redrive_retry_attempts", once, lambda series: zip(GE, series.ge, strict=True), "ge")

@@ -24,6 +24,7 @@ cdef class Series:
     cdef public dict results
     cdef public dict reasons
     cdef public dict denied
+    cdef public dict faults
     cdef public object grpc
     cdef public object fallbacks
     cdef public list ge
@@ -73,6 +74,7 @@ cdef Series _of_app(Series series, str app)
 @cython.locals(record=AttemptRecord, last=AttemptRecord, before=long, ended=long, decision=object, what=object,
                over=double, waited=double, opening=AttemptRecord)
 cdef _count_history(Series series, Series own, CallRecord call, records, bint is_over=*)
+cdef _count_result(Series series, AttemptRecord record)
 cdef _count_first_byte(Series series, AttemptRecord record)
 @cython.locals(other=AttemptRecord)
 cdef _reason(Series series, AttemptRecord record, records)

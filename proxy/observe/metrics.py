@@ -161,15 +161,16 @@ class Series:
     other calls that succeeded, by status // 100. `endings`: all calls that did not, by outcome and status // 100.
     `grpc`: gRPC calls by the status that the app got. `apps`: the calls, the retries and the refused retries of each
     app, if the configuration names apps. `tokens`: a language model's tokens, by kind; `estimate_ratios`: a histogram
-    of what answers cost, as a multiple of their estimates, by the bounds RATIOS. `fallbacks`: calls that went on from
-    here to another upstream, by that upstream and by the outcome that they would have had. An attempt is counted for
-    the upstream to which it went, everything else for the upstream at which the call began.
+    of what answers cost, as a multiple of their estimates, by the bounds RATIOS. `faults`: attempts that ended with
+    a fault, by its RFC 9209 proxy error type. `fallbacks`: calls that went on from here to another upstream, by that
+    upstream and by the outcome that they would have had. An attempt is counted for the upstream to which it went,
+    everything else for the upstream at which the call began.
     """
 
     __slots__ = (
         "_latest_app", "_of_latest_app", "after_retries", "app_retries", "apps", "at_once", "attempt_seconds",
-        "backoff_seconds", "call_seconds", "denied",
-        "endings", "estimate_ratio_sum", "estimate_ratios", "fallbacks", "first_byte_seconds", "ge", "grpc", "hedges",
+        "backoff_seconds", "call_seconds", "denied", "endings", "estimate_ratio_sum", "estimate_ratios", "fallbacks",
+        "faults", "first_byte_seconds", "ge", "grpc", "hedges",
         "likely_app_retries", "reasons", "results", "resumed_bytes", "resumes", "retries_failed", "route",
         "stream_errors", "streams_unfinished", "tokens", "transparent", "upstream",
     )  # fmt: skip
@@ -182,11 +183,12 @@ class Series:
         self._of_latest_app: Series | None = None
         self.at_once = list(_NO_CALLS)
         self.after_retries = list(_NO_CALLS)
-        # These four without a Tally: compiled code counts in a dict at half the price.
+        # These five without a Tally: compiled code counts in a dict at half the price.
         self.endings: dict[tuple[Outcome, int], int] = {}
         self.results: dict[str, int] = {}
         self.reasons: dict[str, int] = {}
         self.denied: dict[Outcome, int] = {}
+        self.faults: dict[str, int] = {}
         self.grpc: Tally[int] = Tally()
         self.fallbacks: Tally[tuple[str, Outcome]] = Tally()
         self.ge = [0] * len(GE)
@@ -216,7 +218,7 @@ class Series:
             mine, counted = getattr(self, name), getattr(other, name)
             if isinstance(counted, Tally):
                 mine.add(counted)
-            elif name in ("denied", "endings", "reasons", "results"):
+            elif name in ("denied", "endings", "faults", "reasons", "results"):
                 for key, count in counted.items():
                     mine[key] = mine.get(key, 0) + count
             elif isinstance(counted, list):
@@ -420,8 +422,7 @@ def _count_history(
         if decision in _NOT_COUNTED:
             series.transparent += decision == "transparent"
             continue
-        what = result(record)
-        series.results[what] = series.results.get(what, 0) + 1
+        what = _count_result(series, record)
         if record.first_byte is not None:
             _count_first_byte(series, record)
         if record.ended is not None:
@@ -446,6 +447,15 @@ def _count_history(
             series.denied[course.outcome] = series.denied.get(course.outcome, 0) + 1
             if own is not None:
                 own.denied[course.outcome] = own.denied.get(course.outcome, 0) + 1
+
+
+def _count_result(series: Series, record: AttemptRecord) -> str:
+    """Count what came of an attempt, and return it."""
+    what = result(record)
+    series.results[what] = series.results.get(what, 0) + 1
+    if record.error and what == record.fault:
+        series.faults[record.error] = series.faults.get(record.error, 0) + 1
+    return what
 
 
 def _count_first_byte(series: Series, record: AttemptRecord) -> None:

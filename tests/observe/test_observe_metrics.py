@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+import ssl
 from bisect import bisect_left
 from collections import Counter
 from itertools import pairwise
@@ -14,6 +16,7 @@ from proxy.observe.metrics import BOUNDS, GE, Durations, Metrics, ge_class
 from proxy.retry.call.attempt_record import AttemptRecord, FallbackRecord
 from proxy.retry.facts import Class, FaultKind, Outcome
 from proxy.retry.policies.policy import Policy
+from proxy.transport import faults as transport_faults
 
 PLACE = {"upstream": "payments", "route": ""}
 
@@ -100,6 +103,26 @@ def test_a_denied_retry_and_a_failure_nobody_would_retry() -> None:
     assert seen.value("redrive_retries_denied_total", upstream="payments", why="bucket_empty") == 1
     assert seen.value("redrive_retries_denied_total", upstream="payments", why="not_retryable") == 1
     assert seen.value("redrive_calls_total", **PLACE, outcome="not_retryable", code_class="4xx") == 1
+
+
+def test_what_kept_a_connection_from_being_opened_is_told_apart() -> None:
+    metrics = Metrics()
+    faults = [
+        transport_faults.dialling(error)
+        for error in (ConnectionRefusedError(), socket.gaierror(), ssl.SSLCertVerificationError(), socket.gaierror())
+    ]
+    for fault in faults:
+        sent_again, record = AttemptRecord(1, 10, 10, decision="transparent"), AttemptRecord(1, 10, 10.1)
+        sent_again.record_fault(fault)
+        record.record_fault(fault)
+        metrics.add([ended(outcome=Outcome.ATTEMPTS_EXHAUSTED, status=502, history=[sent_again, record])])
+    copy = Metrics()
+    for series in metrics.all():
+        copy.put(series.copy())
+    seen = Samples(copy)
+    assert seen.value("redrive_attempts_total", **PLACE, result="connect_failure") == 4
+    for error, count in (("dns_error", 2), ("connection_refused", 1), ("tls_certificate_error", 1)):
+        assert seen.value("redrive_attempt_faults_total", **PLACE, error=error) == count
 
 
 def test_transparent_retries_hedges_and_app_retries() -> None:

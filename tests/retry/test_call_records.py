@@ -61,7 +61,7 @@ def test_a_record_that_a_call_makes_has_each_field(rest: list[Event]) -> None:
         Class.TRANSIENT,
         pytest.approx(0.1),
     )
-    told = {"ended", "status", "cls", "because", "decision", "price", "fault", "detail", "why", "delay"}
+    told = {"ended", "status", "cls", "because", "decision", "price", "fault", "detail", "error", "why", "delay"}
     for name in {*AttemptRecord.__slots__} - told:  # nothing happened that these fields tell of
         assert getattr(last, name) == getattr(AttemptRecord(2, 0.2), name), name
     assert {name for name in told if not hasattr(last, name) or not hasattr(first, name)} == set()

@@ -26,5 +26,6 @@ cdef class AttemptRecord:
     cdef public object key_why
     cdef public bint aside
     cdef public object range
+    cdef public object error
 
     cpdef record_fault(self, fault)

@@ -20,8 +20,9 @@ class AttemptRecord:
     reason. `pushback` is the field of the answer that named `pushback_delay` (seconds), or that forbade a retry.
     `price` is the number of tokens that this attempt paid if it is a retry. `held` is how many seconds a gate held the
     attempt before it was sent, and `held_by` is that gate: cooldown, rate or limiter. `endpoint` is the endpoint that
-    the attempt was sent to, if a driver reported it (`Call.sent`). `rst_code` is the HTTP/2 error code that ended the
-    attempt. `protocol` is http/1.1 or http/2, or "" if nothing was sent.
+    the attempt was sent to, if a driver reported it (`Call.sent`). `error` is the RFC 9209 proxy error type of the
+    fault that the attempt ended with, or "". `rst_code` is the HTTP/2 error code that ended the attempt. `protocol` is
+    http/1.1 or http/2, or "" if nothing was sent.
 
     `upstream` and `route` are set only in a call that fell back to another upstream; otherwise they are "", and the
     call's policy has them. `first_byte` is the time (seconds) from the request's last byte to the first byte of the
@@ -32,7 +33,7 @@ class AttemptRecord:
     """
 
     __slots__ = (
-        "aside", "attempt", "because", "cls", "decision", "delay", "detail", "ended", "endpoint", "fault",
+        "aside", "attempt", "because", "cls", "decision", "delay", "detail", "ended", "endpoint", "error", "fault",
         "first_byte", "grpc_status", "held", "held_by", "key", "key_why", "price", "protocol", "pushback",
         "pushback_delay", "range", "route", "rst_code", "started", "status", "upstream", "why",
     )  # fmt: skip
@@ -66,6 +67,7 @@ class AttemptRecord:
         key_why: str = "",
         aside: bool = False,
         range: str = "",
+        error: str = "",
     ) -> None:
         self.attempt = attempt
         self.started = started
@@ -94,10 +96,11 @@ class AttemptRecord:
         self.key_why = key_why
         self.aside = aside
         self.range = range
+        self.error = error
 
     def record_fault(self, fault: Fault) -> None:
         """Record the fault that the attempt ended with."""
-        self.fault, self.detail, self.rst_code = fault.kind, fault.detail, fault.code
+        self.fault, self.detail, self.error, self.rst_code = fault.kind, fault.detail, fault.error, fault.code
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,7 @@ class CallState:
         record.range = flight.range
         record.first_byte = None if flight.body_wait is None else flight.body_wait.seconds(flight.since)
         record.grpc_status = record.fault = record.rst_code = record.delay = None
-        record.detail = record.why = ""
+        record.detail = record.error = record.why = ""
         if failure is not None:
             verdict, pushback = failure.verdict, failure.pushback
             record.status, record.cls, record.because = failure.status, verdict.cls, verdict.because
