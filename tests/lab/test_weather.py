@@ -34,7 +34,6 @@ NOT_YET = {
     "impatient_apps": {1},
     "no_queue_429": {2},
     "one_among_fifty": {2},
-    "overload": {1},
     "refused_by_chance": {2},
     "throttled_by_chance": {2},
     "throttled_slow_answers": {1, 2},

@@ -151,3 +151,24 @@ def test_a_pace_of_which_a_part_is_used_does_not_grow() -> None:
     begun = spacing.rate
     sent(spacing, 0.7, 60, 1.0)
     assert spacing.rate == begun
+
+
+def test_a_change_of_the_pace_moves_the_next_sending() -> None:
+    """Thirty clients at half the capacity learn of the upstream's queue from their answers: 97.6 % of their calls are
+    served if the next sending follows the answer, 96.8 % if the one after it does (`half_capacity`, four seeds).
+    """
+    spacing = Spacing()
+    spacing.slow_down(2.0)
+    spacing.sent(10.0, 5)
+    assert spacing.next_at == 10.5
+    spacing.change(1.0)
+    assert spacing.next_at == 11.0
+    spacing.change(4.0)
+    assert spacing.next_at == 10.25
+
+
+def test_a_first_pace_moves_no_sending() -> None:
+    spacing = Spacing()
+    spacing.next_at = 3.0
+    spacing.change(2.0)
+    assert (spacing.rate, spacing.next_at) == (2.0, 3.0)

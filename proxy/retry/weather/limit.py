@@ -54,7 +54,7 @@ _TIMES_OUT = 30.0
 #: pace; the most beside that, as a part of half the usual rate, so that small paces catch up; and how steeply the
 #: former falls as answers become slower. The first is meant for so many answers a second (the fourth figure); at
 #: another pace it is taken to a power in proportion, between the last two figures.
-_MORE, _MORE_OF_USUAL, _STEEP = 0.15, 0.3, 6.0
+_MORE, _MORE_OF_USUAL, _STEEP = 0.15, 0.8, 6.0
 _A_SECOND, _LEAST_AT_ONCE, _MOST_AT_ONCE = 2.0, 0.5, 3.0
 #: The part of the pace that is left after an attempt without an answer in time; and how much of the share by which an
 #: answer took too long is taken from the pace.
@@ -369,7 +369,7 @@ class Limit:
         is multiplied.
         """
         pace = self.pace.rate
-        self.pace.slow_down(max(min(pace, self._slowest()), pace * by))
+        self.pace.change(max(min(pace, self._slowest()), pace * by))
         self._cut(now)
 
     def _slowest(self) -> float:
@@ -594,7 +594,7 @@ class Limit:
         else:
             if not self._spaced:
                 self._spaced = pace = self.pace.rate or 1.0 / max(now - sent, 0.001)
-            self.pace.slow_down(max(min(pace, self._slowest()), pace * _SLOW_CUT))
+            self.pace.change(max(min(pace, self._slowest()), pace * _SLOW_CUT))
 
     def _space(self) -> None:
         """Space sendings so far apart that fewer than one attempt is under way on average, because answers take much
@@ -603,7 +603,7 @@ class Limit:
         pace = self.pace.rate
         if not self._spaced:
             self._spaced = pace = pace or 1.0 / max(self._answers.gap_long, self.round_trip, 0.001)
-        self.pace.slow_down(max(min(SLOWEST, self._slowest()), (pace or self._spaced) * _SLOW_CUT))
+        self.pace.change(max(min(SLOWEST, self._slowest()), (pace or self._spaced) * _SLOW_CUT))
 
     def _space_less(self, pace: float) -> None:
         """Space sendings less far apart, because an answer did not take long. `pace`: the new number of sendings a
@@ -614,7 +614,7 @@ class Limit:
             self.threshold = self.most
             self.pace.end()
         else:
-            self.pace.slow_down(pace)
+            self.pace.change(pace)
 
     def _times_out(self, now: float) -> bool:
         """Whether attempts ended without an answer in time, lately or since the limit began. Only then do slow answers

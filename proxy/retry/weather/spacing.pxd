@@ -32,6 +32,7 @@ cdef class Spacing:
     cpdef resume(self, double now)
     cpdef explore(self, double pace)
     cpdef slow_down(self, double to)
+    cpdef change(self, double to)
     cpdef drain(self, double at)
     cpdef _begin(self, double base, double stays, double slowest=*)
     cpdef sent(self, double now, long waiting)

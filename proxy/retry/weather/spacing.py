@@ -181,6 +181,17 @@ class Spacing:
         """
         self._begin(to, _NEVER, 0.0)
 
+    def change(self, to: float) -> None:
+        """Set the pace, which sendings are spaced at already, to `to` (sendings a second), as `slow_down` does. The
+        next sending moves with it: it follows the latest one by one interval of the new pace. Otherwise an answer would
+        alter nothing before the sending after the next, and many clients that learn of a queue so late fill and empty
+        it in turn.
+        """
+        before = self.rate
+        self.slow_down(to)
+        if before:
+            self.next_at += 1.0 / self.rate - 1.0 / before
+
     def drain(self, at: float) -> None:
         """Space sendings at the pace `at` (sendings a second). It grows while calls wait, so that the queue of a limit
         that is given up comes to an end even if more calls come than before.
