@@ -218,7 +218,10 @@ def evidence(change: WeatherChanged) -> str:
             refused = sum(count for _, count in change.ended)
             tried = f"{refused} of the last {change.of} attempts ended for want of capacity"
         case "lost":
-            tried = f"the last {change.of} attempts ended without an answer"
+            own = (
+                " of the upstream's own" if any(how.isdigit() for how, _ in change.ended) else ""
+            )  # a gateway's 502, say
+            tried = f"the last {change.of} attempts ended without an answer{own}"
         case _:
             return REASONS[change.why]
     return f"{tried} ({counted(change.ended)})"

@@ -94,10 +94,12 @@ async def _call(port: AdminPort, number: int | None) -> tuple[dict[str, Any], st
         if number is not None:
             call = await client.request(number)
         else:
-            found: list[dict[str, Any]] = (await client.requests({"only": "notable", "limit": "1"}))["requests"]
-            if not found:
+            found = await client.requests({"only": "notable", "limit": "1"})
+            if not found["seen"]:
+                raise AdminError(f"{port.shown} has had no calls yet")
+            if not found["requests"]:
                 raise AdminError(f"no call that {port.shown} remembers was retried or refused, and all succeeded")
-            call = found[0]
+            call = found["requests"][0]
         try:
             return call, cause_of(call, await client.series(call["upstream"])) if _held(call)[0] else ""
         except AdminError:  # the upstream is no longer in the file

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.admin import weather_view
 from proxy.config.load import load_tree
-from proxy.observe.weather import NO_LIMIT, LaneWeather, added_up, callers, facts, line, weather
+from proxy.observe.weather import NO_LIMIT, LaneWeather, added_up, callers, evidence, facts, line, weather
 from proxy.observe.weather_log import EACH, FirstAndLast, WeatherLog
 from proxy.retry.weather.caller import ROUTE
 from proxy.retry.weather.cooldown import ALL_CALLERS, NO_CREDENTIAL
@@ -199,6 +199,12 @@ def test_only_the_first_worker_to_notice_and_the_last_are_news() -> None:
     assert noticed.is_news(3, "limit_began", about)
     noticed.ended(3)
     assert noticed.is_news(4, "limit_began", about)
+
+
+def test_answers_of_gateways_are_no_answers_of_the_upstreams_own() -> None:
+    """A 502 that counted was said to be no answer."""
+    why = evidence(replace(BEGAN, ended=(("502", 4), ("reset", 1))))
+    assert why == "the last 5 attempts ended without an answer of the upstream's own (4 x 502, 1 x reset)"
 
 
 def test_held_calls_by_cause() -> None:

@@ -155,10 +155,17 @@ def test_what_held_a_call_is_the_last_that_began_before_its_end() -> None:
 
 
 async def test_why_without_a_number_says_that_there_is_no_such_call(tmp_path: Path) -> None:
-    async with Redrive(tmp_path, "upstreams: {}\n") as proxy:
-        status, out, err = await redrive("why", "--admin", proxy.admin)
-        assert (status, out) == (1, "")
-        assert err.endswith(" remembers was retried or refused, and all succeeded\n")
+    async with Upstream(answer(200)) as upstream:
+        config = f'upstreams: {{a: {{url: "{upstream.url}"}}}}\n'
+        async with Redrive(tmp_path, config) as proxy, aiohttp.ClientSession() as client:
+            status, out, err = await redrive("why", "--admin", proxy.admin)
+            assert (status, out) == (1, "")
+            assert err.endswith(" has had no calls yet\n")
+            async with client.get(f"{proxy.url}/a/"):
+                pass
+            status, out, err = await redrive("why", "--admin", proxy.admin)
+            assert (status, out) == (1, "")
+            assert err.endswith(" remembers was retried or refused, and all succeeded\n")
 
 
 def test_why_says_in_words_what_was_decided() -> None:
