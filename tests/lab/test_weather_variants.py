@@ -35,6 +35,17 @@ outages: [{at: 1m, lasts: 30s, share: 0%, limit: 15}]
 """,
         {3},
     ),
+    "one of three instances hangs, and a row of its timeouts begins an outage by chance": (
+        """
+duration: 2m
+sidecars: 1
+calls: 20/s
+seed: 556046
+outages: [{at: 40s, lasts: 40s, share: 33%, kinds: attempt_timeout}]
+policy: {timeouts: {attempt: 500ms}}
+""",
+        {1},
+    ),
     "no queue and no delay named, one sidecar": (
         """
 duration: 2m

@@ -451,8 +451,10 @@ class Limit:
             self.evidence.refused_under_limit(now)
         if silent:
             self._answers.given_up(now - sent, least=SLOW)
-        if not self._trial.is_on and not self.returns and not silent:
-            self._trial.begin(self.evidence.pace, self.evidence.latest_share, now)
+        if not self._trial.is_on and not self.returns and (not silent or self._spaced):
+            # chance may have begun the outage from which calls return, too; no limit was needed at the usual rate
+            before = self.evidence.pace or (self.evidence.traffic.rate if silent else 0.0)
+            self._trial.begin(before, self.evidence.latest_share, now, silent=silent)
         if sent < self._cut_at:
             return
         self._since_cut.refused += 1

@@ -26,7 +26,7 @@ cdef class Trial:
 
     cpdef sent(self)
     cpdef count(self, double ratio, double sent, double begun, bint refused, bint silent=*, bint late=*)
-    cpdef begin(self, double pace, double seen, double now)
+    cpdef begin(self, double pace, double seen, double now, bint silent=*)
     cpdef restart(self, double now)
     cpdef end(self)
     cpdef double chance(self, double now, bint several=*) except -1

@@ -127,15 +127,17 @@ class Trial:
         self._share = 0.0  # and whose answers took this multiple of the usual time
         self._slowness = _NEVER
 
-    def begin(self, pace: float, seen: float, now: float) -> None:
+    def begin(self, pace: float, seen: float, now: float, silent: bool = False) -> None:
         """Begin the trial of a limit that begins now. `pace`: the attempts a second before it. `seen`: the share (0 to
-        1) of the latest of these that was refused.
+        1) of the latest of these that was refused. `silent`: an attempt that had no answer under the limit is the
+        reason for the trial.
         """
         self._seen = seen
         self.is_on = self._is_first = True
         self.pace, self._share, self._slowness, self._since = pace, _EXPECTED, _NEVER, now
         self.first.clear()
         self.second.clear()
+        self.second.silent = int(silent)
 
     def restart(self, now: float) -> None:
         """Forget the attempts that were sent under the limit so far, because the limit works in another way from now
