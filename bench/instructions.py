@@ -82,8 +82,16 @@ IN_MEMORY = [
     *sorted({*FEATURES} - {"json_rule"}),
     *FAILING,
 ]
-#: With `--apps`: the configuration names apps, and each request its app.
-APPS, APP = "apps: {by: [{header: X-App}], known: {web: {weight: 4}}}\n", "X-App: web\r\n"
+#: Of `--apps`: what the configuration says of apps, and the line by which each request names its app. `configured` is the
+#: configuration alone, and `line` the line alone; `listener` names apps without a line, as a base URL of their own does.
+APPS = {
+    "configured": ("apps: {by: [{header: X-App}], known: {web: {weight: 4}}}\n", ""),
+    "line": ("", "X-App: web\r\n"),
+    "field": ("apps: {by: [{header: X-App}], known: {web: {weight: 4}}}\n", "X-App: web\r\n"),
+    "user": ("apps: {known: {web: {weight: 4}}}\n", "Proxy-Authorization: Basic d2ViOng=\r\n"),
+    "user_line": ("", "Proxy-Authorization: Basic d2ViOng=\r\n"),
+    "listener": ("apps: {known: {web: {weight: 4}}}\n", ""),
+}
 
 
 def requests(work: Workload, port: int) -> list[bytes]:
@@ -179,10 +187,18 @@ def routed(name: str, port: int, upstream: int) -> tuple[str, list[bytes]]:
     return "".join(lines), [small(f"/{name}/small/a{n}/of?n={n}", port) for n in turns]
 
 
-def of_app(request: bytes) -> bytes:
-    """A request that names its app."""
+def of_app(request: bytes, named: str) -> bytes:
+    """A request that names its app by the line `named`."""
     line, rest = request.split(b"\r\n", 1)
-    return b"%s\r\n%s%s" % (line, APP.encode(), rest)
+    return b"%s\r\n%s%s" % (line, named.encode(), rest)
+
+
+def name_listener(config: Path, port: int) -> None:
+    """Give a name to the app that the listener of a configuration is for."""
+    text = config.read_text()
+    named = text.replace(f"listen: 127.0.0.1:{port}\n", f'listen: [{{address: "127.0.0.1:{port}", app: web}}]\n')
+    assert named != text
+    config.write_text(named)
 
 
 class OverSockets:
@@ -258,7 +274,7 @@ def main() -> int:
     options.add_argument("--calls", type=int, default=3200, help="how many are counted")
     options.add_argument("--connections", type=int, default=CONNECTIONS, help="with 1, no two share a turn of the loop")
     options.add_argument("--profile", action="store_true", help="keep callgrind's files, and say where")
-    options.add_argument("--apps", action="store_true", help="name apps in the configuration, and one in each request")
+    options.add_argument("--apps", choices=APPS, help="name apps in the configuration, and one in each request")
     options.add_argument("--memory", action="store_true", help="count the data path alone, over connections in memory")
     chosen = options.parse_args()
     known = IN_MEMORY if chosen.memory else EVERY
@@ -293,10 +309,12 @@ def main() -> int:
             asked[row] = made[1]
             file.write(made[0])
         if chosen.apps:
-            file.write(APPS)
+            file.write(APPS[chosen.apps][0])
+    if chosen.apps == "listener":
+        name_listener(Path(started[-1]), place.port)
     os.environ.setdefault("PYTHONHASHSEED", "0")
     if chosen.apps:
-        asked = {row: [of_app(each) for each in made] for row, made in asked.items()}
+        asked = {row: [of_app(each, APPS[chosen.apps][1]) for each in made] for row, made in asked.items()}
     proxy: OverSockets | InMemory
     try:
         if chosen.memory:

@@ -17,6 +17,8 @@ from proxy.wire.head import RequestHead
 #: The edits of policies by their policy, and the most that are kept.
 _OF: dict[Policy, Edits] = {}
 _MOST = 256
+#: The names that policies cut from requests: equal ones are one object, by which compiled code knows them again.
+_CUTS: dict[frozenset[bytes], frozenset[bytes]] = {}
 #: The most attempts whose lines are kept with a policy's edits.
 _MOST_ATTEMPTS = 64
 #: A request whose own header fields change nothing about the edits.
@@ -41,6 +43,7 @@ class Edits:
         self.to_answers = answer.lines()
         # Every head leaves out the fields that are merely cut; named here, they would cost each head a search.
         self._cut = request.names() - REQUEST_MERELY_CUT
+        self._cut = _CUTS.setdefault(self._cut, self._cut)
         self._is_short = len(self._cut) <= FEW
         self._from_requests = _marks(self._cut)
         self._from_answers = _marks(answer.names() - ANSWER_MERELY_CUT)
@@ -79,6 +82,7 @@ def edits_of(policy: Policy) -> Edits | None:
     if edits is None:
         if len(_OF) >= _MOST:
             _OF.clear()
+            _CUTS.clear()
         edits = _OF[policy] = Edits(policy)
     return edits
 

@@ -8,13 +8,17 @@ from proxy.transport.origins cimport Destination, Origin
 from proxy.wire.head cimport PreparedRequest
 from proxy.wire.http1.request cimport RequestHead as Asking
 from proxy.wire.http1.response cimport ResponseHead as Answer
+from proxy.wire.http1.scan cimport same_naming
 
 
 cdef class Naming:
     cdef public tuple lines
+    cdef public long reading
 
-    @cython.locals(raw=bytes, lowered=bytes, mark=bytes, line=bytes, at=cython.Py_ssize_t)
+    @cython.locals(known=int)
     cpdef bint is_same(self, Asking head, Asking like) except -1
+    @cython.locals(raw=bytes, lowered=bytes, mark=bytes, line=bytes, at=cython.Py_ssize_t)
+    cdef bint _is_in(self, Asking head) except -1
 
 
 cdef class LatestRequest:
@@ -59,6 +63,8 @@ cdef class Plan:
     cpdef bint follow(self, Asking head, router) except -1
     cpdef bint _is_plain(self, Asking head, PolicyBase policy) except -1
     cpdef bint _turn_to(self, PolicyBase policy, Asking head) except -1
+    @cython.locals(plan=Plan)
+    cpdef Plan alike(self, Asking head, router)
     cpdef bint answers_plainly(self, Answer head, str via, bint looked=*) except -1
     cpdef bint keeps(self, Answer head) except -1
     cpdef PreparedRequest first_request(self, Origin origin, str via)

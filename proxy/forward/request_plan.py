@@ -25,6 +25,10 @@ from proxy.transport.origins import Destination, Origin
 from proxy.transport.pool import Pool
 from proxy.wire.first_bytes import HTTP1, HTTP2
 from proxy.wire.head import CHUNKED, PreparedRequest, RequestHead, ResponseHead, Trailers
+from proxy.wire.http1.compiled import CORE
+
+if CORE == "compiled":
+    from proxy.wire.http1.scan import same_naming
 
 _NEVER = float("inf")
 _NO_NAMES: frozenset[bytes] = frozenset()
@@ -60,19 +64,28 @@ class Naming:
 
     lines: tuple[tuple[bytes, bytes], ...]   of each field: the bytes with which its line begins in lower case, a line
                                              feed included, and the whole line as it came, b"" if there is none
+    reading: int   the number of these fields' names by which compiled code finds them in passing
+                   (`proxy.wire.http1.scan.read_also`); 0 if it does not
     """
 
-    __slots__ = ("lines",)
+    __slots__ = ("lines", "reading")
 
-    def __init__(self, lines: tuple[tuple[bytes, bytes], ...]) -> None:
+    def __init__(self, lines: tuple[tuple[bytes, bytes], ...], reading: int) -> None:
         self.lines = lines
+        self.reading = reading
 
     def is_same(self, head: RequestHead, like: RequestHead) -> bool:
         """Whether a request with this head comes from the same app: each field that names its app has the line of this
         object, and no other. `like`: the head of a request that has these lines.
         """
-        if head.has_lines_of(like):
-            return True
+        if self.reading:
+            known = same_naming(head, like, self.reading)
+            if known >= 0:
+                return known == 1
+        return head.has_lines_of(like) or self._is_in(head)
+
+    def _is_in(self, head: RequestHead) -> bool:
+        """The same by a search in the head's text."""
         raw, lowered = head.text(), head.lowered
         for mark, line in self.lines:
             at = lowered.find(mark)

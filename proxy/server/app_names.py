@@ -10,6 +10,7 @@ import base64
 import binascii
 import socket
 import struct
+from functools import lru_cache
 
 from proxy.forward.request_plan import Naming
 from proxy.retry.apps import PRIORITY_FIELD, Apps, NamedApp
@@ -17,6 +18,10 @@ from proxy.retry.facts import Fields, Outcome
 from proxy.server.routing import Rejection, denied
 from proxy.wire.fields import needle
 from proxy.wire.head import RequestHead
+from proxy.wire.http1.compiled import CORE
+
+if CORE == "compiled":
+    from proxy.wire.http1.scan import read_also
 
 #: `struct ucred` of Linux: pid, uid, gid.
 _UCRED = struct.Struct("3i")
@@ -83,9 +88,14 @@ def app_of(apps: Apps, head: Fields, name: str) -> NamedApp:
     return app.lowered() if said and said[0].strip().lower() == "low" else app
 
 
+@lru_cache(maxsize=8)
+def _as_bytes(names: frozenset[str]) -> frozenset[bytes]:
+    return frozenset(name.encode() for name in names)
+
+
 def naming_of(apps: Apps, head: RequestHead) -> Naming:
     """The fields of a request that name its app by the configuration `apps`, with their lines: another request with
-    these has the same app.
+    these has the same app. The compiled reader finds these fields in passing from now on.
     """
     names = [PRIORITY_FIELD, *apps.fields]
     if "proxy_user" in apps.by:
@@ -95,7 +105,7 @@ def naming_of(apps: Apps, head: RequestHead) -> Naming:
         mark = needle(name)
         at = head.lowered.find(mark)
         lines.append((mark, raw[at : raw.index(b"\r", at) + 1] if at >= 0 else b""))
-    return Naming(tuple(lines))
+    return Naming(tuple(lines), read_also(_as_bytes(apps.never_forwarded)) if CORE == "compiled" else 0)
 
 
 def not_named(apps: Apps, *, is_proxy: bool) -> Rejection:

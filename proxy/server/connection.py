@@ -46,7 +46,7 @@ from proxy.transport.streams import UpstreamStream
 from proxy.transport.unread import has_said
 from proxy.wire.errors import BadMessage, Refused
 from proxy.wire.field_names import ANSWER_KEYS, FRAMING
-from proxy.wire.first_bytes import HTTP1, HTTP2, TLS, FirstBytes
+from proxy.wire.first_bytes import HTTP1, HTTP2, NONE_CAME, TLS, FirstBytes
 from proxy.wire.head import UNTIL_CLOSE, RequestHead, ResponseHead, Trailers, trailer_fields
 from proxy.wire.http1.body import Body, ChunkedBody, LengthBody
 from proxy.wire.http1.parser import RequestParser
@@ -90,7 +90,7 @@ class AppConnection(ConnectionStream):
         limits = acceptor.settings.limits
         self._parser = RequestParser(limits.header_bytes, limits.headers)
         self._running = False
-        self._first: FirstBytes | None = FirstBytes()  # None once they have shown which protocol is spoken
+        self._first: FirstBytes | None = NONE_CAME  # None once they have shown which protocol is spoken
         self._generation = acceptor.context.generation
         self._kept: Exchange | None = None  # the exchange of a call that needed no decision, for the next call
         self.inside: Inside | None = None
@@ -239,7 +239,7 @@ class AppConnection(ConnectionStream):
         self.transport = tls
         self.inside = inside
         self.plan = self._plans = None
-        self._first = FirstBytes()
+        self._first = NONE_CAME
         self.since = monotonic()
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -247,6 +247,8 @@ class AppConnection(ConnectionStream):
     def _begin(self, data: bytes) -> None:
         """Read a request's head, and as much of its body as has come; make it a call."""
         first = self._first
+        if first is NONE_CAME:  # HTTP/1, unless it begins as HTTP/2's preface does
+            first = self._first = FirstBytes() if data[:1] == b"P" else None
         if first is not None:
             speaks = first.take(data)
             if speaks is None:
@@ -488,9 +490,9 @@ class AppConnection(ConnectionStream):
             and self.head.method not in _BODILESS
         ):  # the common answer, made fast
             if len(data) >= LARGE:
-                transport.writelines((head.render(drop=drop, add=add) if drop else head.message(add, b""), data))
+                transport.writelines((head.message(add, b"", drop), data))
                 return
-            whole = head.render(drop=drop, add=add) + data if drop else head.message(add, data)
+            whole = head.message(add, data, drop)
             if self._socket is None:
                 transport.write(whole)
             else:

@@ -151,10 +151,7 @@ class Connection(EventSource):
             path = head.path if target is None else target
             target = b"http://" + origin.host + (b"" if path == b"*" else path)
             add += origin.credentials
-        if prepared.drop:
-            text = head.message_without(prepared.drop, target, prepared.authority, add)
-        else:
-            text = head.message(target, prepared.authority, add, b"")
+        text = head.message(target, prepared.authority, add, b"", prepared.drop)
         if not head.chunked and (head.scanned or head.slow_path is None):
             prepared.text = text
         return text

@@ -41,6 +41,10 @@ class FirstBytes:
         return None if is_http is None else TLS
 
 
+#: The first bytes of connections from which none has come, and where TLS is not possible.
+NONE_CAME: Final = FirstBytes()
+
+
 def spoken(data: bytes) -> str | None:
     """Return HTTP2 if `data`, the first bytes of a connection, begins as HTTP/2's preface does, HTTP1 if it does not,
     None if more bytes are needed to know.

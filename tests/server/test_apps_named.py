@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from proxy.config.settings import Address
 from proxy.retry.apps import RANKS, Apps, NamedApp
 from proxy.retry.policies.bucket_specs import BucketRef, RateSpec
 from proxy.retry.policies.policy import HeaderEdits
+from proxy.retry.policies.routing import Router
 from proxy.server.app_names import unix_user
 
 DATE = "Date: Thu, 01 Jan 2026 00:00:00 GMT"
@@ -93,6 +95,36 @@ async def test_the_app_of_a_request_that_differs_only_in_its_path_is_the_same() 
             assert (await app.ask("GET", path, f"X-App: {name}")).status == 200
         assert [call["app"] for call in await front.observed.until(4)] == ["web", "web", "batch", "batch"]
         assert all(each.one("x-app") is None for each in upstream.requests)
+
+
+async def test_after_a_reload_other_fields_name_the_app_on_open_connections() -> None:
+    by_app = Apps(by=("x-app",), known=KNOWN, fields=frozenset({"x-app"}))
+    by_team = Apps(by=("x-team", "x-app"), known=KNOWN, fields=frozenset({"x-app", "x-team"}))
+    by_odd = Apps(by=("x_app",), known=KNOWN, fields=frozenset({"x_app"}))
+    said = []
+    async with serving(by_team) as (upstream, front), front.app() as one, front.app() as other:
+        for apps in (by_team, by_app, by_team, by_odd, by_app):
+            edits = HeaderEdits(remove=apps.never_forwarded)
+            routed = Router([to("api", upstream.url, request_headers=edits)], front.settings.router.unmatched)
+            front.path.acceptor.use(replace(front.settings, apps=apps, router=routed))
+            for app, name in ((one, "web"), (other, "batch")):
+                for path in ("/api/1", "/api/2", "/api/2"):
+                    lines = (f"X-App: {name}", f"x_app:{name}", f"A: {path}")
+                    assert (await app.ask("GET", path, *lines)).status == 200
+                    said.append(name)
+                    here = upstream.requests[-1]
+                    gone = apps.never_forwarded
+                    assert (here.one("x-app") is None, here.one("x_app") is None) == ("x-app" in gone, "x_app" in gone)
+        assert [call["app"] for call in await front.observed.until(len(said))] == said
+
+
+@pytest.mark.parametrize("name", ["authorization", "content-type", "x_app", "x-" + "a" * 60])
+async def test_any_field_may_name_the_app(name: str) -> None:
+    apps = Apps(by=(name,), known=KNOWN, fields=frozenset({name}))
+    async with serving(apps) as (upstream, front):
+        asked = [(f"{name}: {app}", f"A: {n}") for n, app in enumerate(("web", "web", "batch", "batch", "web"))]
+        assert await names(front, *asked) == ["web", "web", "batch", "batch", "web"]
+        assert all(each.one(name) is None for each in upstream.requests)
 
 
 async def test_the_listener_comes_before_what_a_request_says() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -18,7 +18,7 @@ from proxy.wire.http1.response import ResponseHead
 
 pytestmark = pytest.mark.skipif(CORE != "compiled", reason="the compiled reader is not built (make core)")
 if CORE == "compiled":
-    from proxy.wire.http1.scan import scan_answer, scan_request
+    from proxy.wire.http1.scan import read_also, same_naming, scan_answer, scan_request
 
 WAYS: tuple[dict[str, Any], ...] = (
     {},
@@ -31,6 +31,15 @@ OF_REQUESTS: tuple[dict[str, Any], ...] = (
     {"target": b"/t?u", "host": b"there:80", "add": b"A: b\r\n"},
     {"target": b"/t"},
 )
+#: Fields that name apps in some tests, and names that are dropped: none, these, and others beside them.
+NAMING = frozenset({b"x-app", b"x-retry-priority"})
+DROPS = (
+    frozenset[bytes](),
+    NAMING,
+    frozenset({b"x-app"}),
+    NAMING | {b"x", b"cookie", b"host"},
+    NAMING | {b"a", b"server"},
+)
 COMMON = [
     request("GET /v1/items?q=1 HTTP/1.1", "Accept: */*", "X-Request-Id: 1-abc", "Connection: keep-alive"),
     request("PUT http://h.example/v1 HTTP/1.1", "Connection: Keep-Alive", "Content-Type: a/b", "Content-Length: 3")
@@ -39,6 +48,8 @@ COMMON = [
     request("POST / HTTP/1.1", "Transfer-Encoding: chunked", "Content-Type: A/B", "authorization: Bearer n")
     + b"0\r\n\r\n",
     request("BREW /\xff HTTP/1.1", "X-Retry-Timeout: 3", "Idempotency-Key: K", "Origin: http://A", "cookie: a=b"),
+    request("GET / HTTP/1.1", "X-App: web", "Proxy-Authorization: Basic d2ViOng=", "X-Retry-Priority: low", "A: b"),
+    request("GET /a HTTP/1.1", "x-app:Web", "Connection: close", "Proxy-Connection: a", "Keep-Alive: 3", "X-App-: a"),
 ]
 TOLD = [
     answer("HTTP/1.1 200 OK", "Content-Length: 3", "Date: Sun", "X: y", "Connection: keep-alive") + b"abc",
@@ -65,9 +76,14 @@ def seen(head: RequestHead | ResponseHead) -> dict[str, Any]:
     found["types"] = {name: type(value) for name, value in found.items()}
     found["values"] = [head.get_all(name) for name in ("host", "x", "connection", "content-length", "via", "date")]
     found["messages"] = (
-        [head.message(target, host, b"A: b\r\n", b"body") for target in (None, b"/t?u") for host in (None, b"h")]
+        [
+            head.message(target, host, b"A: b\r\n", b"body", drop)
+            for target in (None, b"/t?u")
+            for host in (None, b"h")
+            for drop in DROPS
+        ]
         if isinstance(head, RequestHead)
-        else [head.message(b"A: b\r\n", b"body"), head.message(b"", b"")]
+        else [head.message(b"A: b\r\n", b"body"), *(head.message(b"", b"", drop) for drop in DROPS)]
     )
     return found | {"sent": [head.render(**way) for way in ways]}
 
@@ -140,6 +156,68 @@ def search(seed: int, rounds: int) -> int:
 
 def test_both_read_the_same_of_whatever_comes() -> None:
     assert search(seed=1, rounds=4000) > 1000
+
+
+@pytest.fixture
+def naming() -> Iterator[int]:
+    """The fields that name apps, found in passing."""
+    yield read_also(NAMING)
+    read_also(frozenset())
+
+
+def test_both_read_the_same_with_fields_that_name_apps(naming: int) -> None:
+    assert naming and search(seed=2, rounds=2000) > 500
+
+
+def scanned(*fields: str) -> RequestHead:
+    head = scan_request(request("GET /a HTTP/1.1", *fields), None, 65536, 256)
+    assert head is not None
+    return head
+
+
+def test_heads_with_the_same_lines_that_name_apps_say_so(naming: int) -> None:
+    head = scanned("A: 1", "X-App: web", "Proxy-Authorization: Basic d2ViOng=", "Connection: close")
+    for fields in (
+        ("X-App: web", "Proxy-Connection: close", "Proxy-Authorization: Basic d2ViOng="),
+        ("X-App: web", "Proxy-Authorization: Basic d2ViOng=", "A: 2", "Keep-Alive: 3"),
+    ):
+        assert same_naming(head, scanned(*fields), naming) == 1
+    for fields in (
+        (),
+        ("X-App: web",),
+        ("Proxy-Authorization: Basic d2ViOng=",),
+        ("X-App: web", "Proxy-Authorization: Basic D2ViOng="),
+        ("X-App: Web", "Proxy-Authorization: Basic d2ViOng="),
+        ("X-App: webs", "Proxy-Authorization: Basic d2ViOng="),
+        ("Proxy-Authorization: Basic d2ViOng=", "X-App: web"),
+        ("X-App: web", "Proxy-Authorization: Basic d2ViOng=", "X-Retry-Priority: low"),
+    ):
+        other = scanned(*fields)
+        assert same_naming(head, other, naming) == same_naming(other, head, naming) == 0
+
+
+def test_heads_that_were_read_by_other_names_say_nothing(naming: int) -> None:
+    before = scanned("X-App: web")
+    assert read_also(NAMING) == naming
+    after = read_also(frozenset({b"x-team"}))
+    head = scanned("X-Team: a")
+    assert after not in (0, naming)
+    assert same_naming(head, before, after) == same_naming(before, head, after) == -1
+    assert same_naming(before, before, after) == same_naming(head, head, naming) == -1
+    many = scanned("X-Team: a", "Connection: close", "Keep-Alive: 1", "Proxy-Connection: a", "Proxy-Authorization: b")
+    assert same_naming(many, many, after) == -1, "there is no place for so many lines"
+    assert same_naming(scanned(), scanned("A: b"), after) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [b"host", b"authorization", b"via", b"proxy-authorization", b"x_app", b"x" * 40, b"X-App"]
+)
+def test_a_name_that_cannot_be_found_in_passing_is_not_looked_for(naming: int, name: bytes) -> None:
+    assert read_also(frozenset({name, b"x-app"})) == 0
+    head = scanned("X-App: web")
+    assert same_naming(head, head, 0) == -1 and same_naming(head, head, naming) == 1
+    assert b"X-App: web" in head.message(None, None, b"", b"")
+    assert read_also(NAMING) == naming
 
 
 @pytest.mark.parametrize("data", [*COMMON, *(data for data, _ in (*TAKEN.values(), *REFUSED.values()))])

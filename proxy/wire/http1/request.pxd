@@ -1,5 +1,5 @@
 from proxy.wire.http1.slow_path cimport Head
-from proxy.wire.http1.splice cimport may_drop, same_lines, splice, splice_without
+from proxy.wire.http1.splice cimport same_lines, splice
 
 
 cdef class RequestHead(Head):
@@ -14,7 +14,6 @@ cdef class RequestHead(Head):
 
     cpdef _locate(self)
     cpdef bint has_lines_of(self, RequestHead other) except -1
-    cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body)
-    cpdef bytes message_without(self, frozenset drop, bytes target, bytes host, bytes add)
+    cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body, frozenset drop=*)
     cpdef bytes _simple_fields(self, bytes host)
     cpdef bytes _fields(self, bytes host, frozenset drop)

@@ -28,12 +28,10 @@ from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.slow_path import Head
 
 if CORE == "compiled":
-    from proxy.wire.http1.splice import may_drop, same_lines, splice, splice_without
+    from proxy.wire.http1.splice import same_lines, splice
 
 #: The recipient's maximum supported value for Max-Forwards, as RFC 9110 section 7.6.2 calls it.
 MOST_HOPS = 10**18
-#: Fields whose lines have places of their own in a head that compiled code has read.
-_PLACED = frozenset({b"connection", b"host"})
 
 
 class RequestHead(Head):
@@ -239,7 +237,10 @@ class RequestHead(Head):
             host = self._host
         if drop <= REQUEST_CUT:
             if self.scanned and self.simple:
-                return splice(self.raw, self.edges, None if target is self.target else target, host, add, b"")
+                shown = None if target is self.target else target
+                text = splice(self.raw, self.edges, None, shown, host, add, b"")
+                if text is not None:
+                    return text
             kept = self._kept
             if kept is None or kept[0] != host:
                 fields = self._simple_fields(host) if self.simple else self._fields(host, NO_NAMES)
@@ -250,29 +251,25 @@ class RequestHead(Head):
         method = self.raw[: len(self.method)]
         return b"".join((method, b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
-    def message(self, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes:
-        """Render the head with this target, Host and the lines `add`, leaving out no field beyond those that are always
-        left out, and `body` after it.
+    def message(
+        self,
+        target: bytes | None,
+        host: bytes | None,
+        add: bytes,
+        body: bytes,
+        drop: frozenset[bytes] = NO_NAMES,
+    ) -> bytes:
+        """Render the head to send as HTTP/1.1, as `render` does with the same arguments, and `body` after it, but
+        without a loop over its fields if that is possible. `drop`: lower-case names of fields to leave out beside those
+        that are always left out; `target` and `host`: sent instead of what came, None to send what came; `add`: lines
+        to add, each with its CRLF.
         """
-        if not (self.scanned and self.simple):
-            return self.message_without(NO_NAMES, target, host, add) + body
-        if target is None and self.form == "absolute":
-            target = self.path
-        return splice(self.raw, self.edges, target, self._host if host is None else host, add, body)
-
-    def message_without(self, drop: frozenset[bytes], target: bytes | None, host: bytes | None, add: bytes) -> bytes:
-        """Render the head to send as HTTP/1.1, as `render` does with the same arguments, but without a loop over its
-        fields if that is possible. `drop`: lower-case names of fields to leave out beside those that are always left
-        out; `target` and `host`: sent instead of what came, None to send what came; `add`: lines to add, each with its
-        CRLF.
-        """
-        if not (self.scanned and may_drop(drop)):
-            return self.render(target=target, host=host, drop=drop, add=add)
-        if not self.simple:
-            drop |= REQUEST_CUT.intersection(self.specials) - _PLACED
-        if target is None and self.form == "absolute":
-            target = self.path
-        return splice_without(self.raw, self.edges, drop, target, self._host if host is None else host, add)
+        if self.scanned:
+            shown = self.path if target is None and self.form == "absolute" else target
+            text = splice(self.raw, self.edges, drop, shown, self._host if host is None else host, add, body)
+            if text is not None:
+                return text
+        return self.render(target=target, host=host, drop=drop, add=add) + body
 
     def _simple_fields(self, host: bytes | None) -> bytes:
         """Return the field lines to send, if the head is `simple`. `host` replaces the value of Host; None keeps it."""

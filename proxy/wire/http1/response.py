@@ -154,7 +154,9 @@ class ResponseHead(Head):
         """
         if not drop or not self._has_any(drop):
             if self.scanned and self.simple:
-                return splice(self.raw, self.edges, None, None, add, b"")
+                text = splice(self.raw, self.edges, None, None, None, add, b"")
+                if text is not None:
+                    return text
             kept = self._kept or self._keep()
         else:
             kept = self._lines(drop)
@@ -169,12 +171,16 @@ class ResponseHead(Head):
                     return True
         return False
 
-    def message(self, add: bytes, body: bytes) -> bytes:
-        """Render the head with the lines `add`, leaving out no field beyond those that are always left out, and `body`
-        after it.
+    def message(self, add: bytes, body: bytes, drop: frozenset[bytes] = NO_NAMES) -> bytes:
+        """Render the head with the lines `add`, leaving out the fields whose lower-case names are in `drop` and those
+        that are always left out, and `body` after it.
         """
-        if self.scanned and self.simple:
-            return splice(self.raw, self.edges, None, None, add, body)
+        if self.scanned:
+            text = splice(self.raw, self.edges, drop, None, None, add, body)
+            if text is not None:
+                return text
+        if drop:
+            return self.render(drop=drop, add=add) + body
         return b"".join((self._kept or self._keep(), add, b"\r\n", body))
 
     def _keep(self) -> bytes:

@@ -15,7 +15,7 @@ from cpython.list cimport PyList_GET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.string cimport memcmp, memcpy, memset
 
-from proxy.wire.http1.splice cimport Edges
+from proxy.wire.http1.splice cimport PLACES, Edges, ask_for
 
 from proxy.wire import field_names
 
@@ -42,6 +42,8 @@ cdef enum:
     CODING = 5
     LOGIN = 6  # matters only if its value is NTLM or Negotiate
     HOST = 7
+    USER = 8  # never forwarded, and may name an app
+    ASKED = 9  # only the place of its line is wanted: `read_also`
 
 cdef struct Name:
     const char *text
@@ -60,9 +62,11 @@ cdef class Names:
     cdef unsigned int once[SAID]  # hashes of values that came once
     cdef int length  # the number of Content-Length
 
-    def __cinit__(self, names, slow, cut, logins):
+    def __cinit__(self, names, slow, cut, logins, asked=frozenset()):
         cdef int length
-        self.names = sorted(names.union(logins))
+        if not asked.isdisjoint(names.union(logins)):
+            raise ValueError("a name is asked for that matters anyway")
+        self.names = sorted(names.union(logins, asked))
         self.said = [None] * SAID
         for length in range(SAID):
             self.once[length] = 0
@@ -85,12 +89,16 @@ cdef class Names:
                 does = HOST
             elif name in logins:
                 does = LOGIN
+            elif name == b"proxy-authorization" and name in cut:
+                does = USER
             elif name in cut:
                 does = CUT
-            if not name.replace(b"-", b"").isalnum():
-                raise ImportError("a name that matters has a letter that `is_name` takes for another")
+            elif name in asked:
+                does = ASKED
+            if not name.replace(b"-", b"").isalnum() or name != name.lower():
+                raise ValueError("a name that matters has a letter that `is_name` takes for another")
             if length >= LONGEST_NAME or self.count[length] >= MOST_NAMES or number >= MOST_SPECIALS:
-                raise ImportError("more names matter than the compiled reader has room for")
+                raise ValueError("more names matter than the compiled reader has room for")
             self.by_length[length][self.count[length]] = Name(PyBytes_AS_STRING(name), does, number)
             self.count[length] += 1
             self.begins[length] |= 1U << (name[0] & 31)
@@ -166,6 +174,65 @@ cdef Names REQUEST = Names(
 cdef Names ANSWER = Names(
     field_names.ANSWER_NAMES, field_names.ANSWER_SLOW, field_names.ANSWER_CUT, field_names.ANSWER_LOGINS
 )
+#: The names that `read_also` was told last, and their number.
+READ_ALSO = frozenset()
+cdef long READING = ask_for(READ_ALSO)
+
+
+def read_also(names):
+    """Have the edges of the heads of requests that are read from now on also say where lines of these fields are: lower-case
+    names as bytes, of fields that are left out only if this is asked for, and may name an app. Return the number of these
+    names, as heads have it in their edges; 0 if these can't be looked for in passing, which changes nothing.
+    """
+    global REQUEST, READING, READ_ALSO
+    if names == READ_ALSO:
+        return READING
+    try:
+        REQUEST = Names(
+            field_names.REQUEST_NAMES,
+            field_names.REQUEST_SLOW,
+            field_names.REQUEST_CUT,
+            field_names.REQUEST_LOGINS,
+            names,
+        )
+    except ValueError:
+        return 0
+    READ_ALSO, READING = names, ask_for(names)
+    return READING
+
+
+cpdef int same_naming(RequestHead head, RequestHead other, long reading) except -2:
+    """Whether two heads have the same lines of the fields that name apps, octet for octet and in the same order: 1 or 0.
+    -1 if their edges don't say it: there was no place for all lines, or they were read by other names than those of the
+    number `reading`, or not by compiled code.
+    """
+    if head is None or other is None:
+        raise TypeError("no head")
+    cdef const Edges *ours = &head.edges
+    cdef const Edges *theirs = &other.edges
+    if not (ours.whole and theirs.whole and ours.reading == reading and theirs.reading == reading):
+        return -1
+    cdef const Py_ssize_t *at = &ours.begin_0
+    cdef const Py_ssize_t *there = &theirs.begin_0
+    cdef unsigned int left = theirs.naming
+    cdef Py_ssize_t size
+    cdef int n, m = 0
+    for n in range(ours.cuts):
+        if not ours.naming >> n & 1:
+            continue
+        if not left >> m:
+            return 0
+        while not left >> m & 1:
+            m += 1
+        size = at[2 * n + 1] - at[2 * n]
+        if there[2 * m + 1] - there[2 * m] != size or memcmp(
+            PyBytes_AS_STRING(head.raw) + at[2 * n], PyBytes_AS_STRING(other.raw) + there[2 * m], size
+        ):
+            return 0
+        m += 1
+    return not left >> m
+
+
 cdef struct Method:
     const char *text
     Py_ssize_t length
@@ -293,6 +360,19 @@ cdef inline Py_ssize_t target_end_at(const unsigned char *text, Py_ssize_t at, P
     return at
 
 
+cdef inline void leave_out(Edges *edges, Py_ssize_t line, Py_ssize_t end, bint asked, bint naming) noexcept:
+    """Take note of a line that is not forwarded: always, or if that is `asked`. `naming`: it may name an app."""
+    cdef Py_ssize_t *places = &edges.begin_0
+    if edges.cuts == PLACES:
+        edges.whole = False
+        return
+    places[2 * edges.cuts] = line
+    places[2 * edges.cuts + 1] = end
+    edges.asked |= <unsigned int>asked << edges.cuts
+    edges.naming |= <unsigned int>naming << edges.cuts
+    edges.cuts += 1
+
+
 cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, Names names, Scanned *head) except -1:
     """Read the field lines from `at` on. False if the head is not whole, or not a common one."""
     cdef const unsigned char *text = <const unsigned char *>PyBytes_AS_STRING(data)
@@ -303,7 +383,10 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     cdef unsigned long long seen = 0
     if size - at > most:
         size = at + most
-    head.edges = Edges(at, 0, 0, 0, 0)
+    memset(&head.edges, 0, sizeof(Edges))
+    head.edges.first = at
+    head.edges.whole = True
+    head.edges.reading = READING
     head.length = -1
     head.chunked = False
     head.keep_alive = True
@@ -345,6 +428,9 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
                 return False
             continue
         seen |= 1ULL << name.number
+        if name.does == ASKED:
+            leave_out(&head.edges, line, at, True, True)
+            continue
         special = &head.specials[head.count]
         head.count += 1
         special.number = name.number
@@ -355,8 +441,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
                 head.keep_alive = False
             elif stop - n != 10 or not is_option(text + n, "keep-alive", 10):
                 return False
-            head.edges.cut = line
-            head.edges.cut_end = at
+            leave_out(&head.edges, line, at, False, False)
         elif name.does == LENGTH:
             if head.chunked or not 1 <= stop - n <= 18:
                 return False
@@ -374,8 +459,9 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
         elif name.does == HOST:
             head.edges.host = line
             head.edges.host_end = at
-        elif name.does == CUT:
+        elif name.does == CUT or name.does == USER:
             head.simple = False
+            leave_out(&head.edges, line, at, False, name.does == USER)
     head.end = at
     return True
 

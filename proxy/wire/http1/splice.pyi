@@ -2,9 +2,14 @@
 
 from typing import Any
 
-def splice(raw: bytes, edges: Any, target: bytes | None, host: bytes | None, add: bytes, body: bytes) -> bytes: ...
-def splice_without(
-    raw: bytes, edges: Any, drop: frozenset[bytes], target: bytes | None, host: bytes | None, add: bytes
-) -> bytes: ...
-def may_drop(drop: frozenset[bytes]) -> bool: ...
+def splice(
+    raw: bytes,
+    edges: Any,
+    drop: frozenset[bytes] | None,
+    target: bytes | None,
+    host: bytes | None,
+    add: bytes,
+    body: bytes,
+) -> bytes | None: ...
 def same_lines(raw: bytes, edges: Any, known: bytes, others: Any) -> bool: ...
+def ask_for(names: frozenset[bytes]) -> int: ...

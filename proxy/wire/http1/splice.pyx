@@ -1,22 +1,30 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, nonecheck=True, binding=False
-"""Rendering a simple head that compiled code has read: one copy of it, with two of its lines left out or replaced. The
-result is what `render` of the heads returns.
+"""Rendering a head that compiled code has read: one copy of it, with some of its lines left out or replaced. The result
+is what `render` of the heads returns.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memchr, memcmp, memcpy
 
+cdef enum:
+    MOST = 16  # the most lines that are left out of a head here; neighbours count as one
+
 #: The names that were last to be left out, which are those of one policy for many heads in a row; the same in a list;
-#: the first letters of all of them, a bit each; and whether lines of these names can be left out here.
+#: the first letters of all of them, a bit each; whether lines of these names can be left out here; and whether they are
+#: all names that are asked for.
 cdef frozenset _dropped = frozenset()
 cdef list _names = []
 cdef unsigned int _letters = 0
 cdef bint _may_drop = True
+cdef bint _is_asked = True
+#: The names that are asked for beside those that are never forwarded, and their number.
+cdef frozenset _asked = frozenset()
+cdef long _reading = 1
 
 
 cdef bint learn_names(frozenset drop) except -1:
     """Keep these names for the heads that follow."""
-    global _dropped, _names, _letters, _may_drop
+    global _dropped, _names, _letters, _may_drop, _is_asked
     cdef bytes name
     cdef list names = []
     cdef unsigned int letters = 0
@@ -25,19 +33,23 @@ cdef bint learn_names(frozenset drop) except -1:
             names.append(name)
             letters |= 1U << (name[0] & 31)
     _dropped, _names, _letters = drop, names, letters
-    _may_drop = b"connection" not in drop and b"host" not in drop
+    _may_drop = b"connection" not in drop and b"host" not in drop  # these two have places of their own in a head
+    _is_asked = drop == _asked
     return True
 
 
-cpdef bint may_drop(frozenset drop) except -1:
-    """Whether `splice_without` can leave out lines of these lower-case names: Connection and Host have places of their
-    own in a head.
+cpdef long ask_for(frozenset names) except -1:
+    """Take note of the lower-case names whose lines the heads that are read from now on have in their edges; return
+    the number of these names, which is another one if they change.
     """
-    if drop is None:
+    global _asked, _reading
+    if names is None:
         raise TypeError("names are a set")
-    if drop is not _dropped:
-        learn_names(drop)
-    return _may_drop
+    if names != _asked:
+        _asked = names
+        _reading += 1
+        learn_names(frozenset())
+    return _reading
 
 
 cpdef bint same_lines(bytes raw, Edges edges, bytes known, Edges others) except -1:
@@ -50,27 +62,88 @@ cpdef bint same_lines(bytes raw, Edges edges, bytes known, Edges others) except 
     return not memcmp(PyBytes_AS_STRING(raw) + edges.first, PyBytes_AS_STRING(known) + others.first, size)
 
 
-cpdef bytes splice(bytes raw, Edges edges, bytes target, bytes host, bytes add, bytes body):
-    """Return the head `raw` without Connection, with this target and this Host (None: those that came), then `add`
-    (lines with their CRLF), the empty line, and `body`.
+cpdef bytes splice(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add, bytes body):
+    """Return the head `raw` without the lines that are never forwarded and those whose lower-case names are in `drop`
+    (None for none), with this target and this Host (None: those that came), then `add` (lines with their CRLF), the
+    empty line, and `body`. Return None if more lines are to be left out than there are places for, or if `drop` names
+    Connection or Host.
     """
     if raw is None or add is None or body is None:
         raise TypeError("a head is made of bytes")
-    return spliced(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw), edges, target, host, add, body)
+    cdef Py_ssize_t cuts[2 * MOST]
+    cdef Py_ssize_t *places = &edges.begin_0
+    cdef int count = 0, n
+    if not edges.whole:
+        return None
+    if drop is None or not drop:
+        if not edges.asked:
+            return spliced(raw, &edges, places, edges.cuts, target, host, add, body)
+        for n in range(edges.cuts):
+            if not edges.asked >> n & 1:
+                cuts[2 * count] = places[2 * n]
+                cuts[2 * count + 1] = places[2 * n + 1]
+                count += 1
+        return spliced(raw, &edges, cuts, count, target, host, add, body)
+    if drop is not _dropped:
+        learn_names(drop)
+    if not _may_drop:
+        return None
+    if _is_asked and edges.reading == _reading:
+        return spliced(raw, &edges, places, edges.cuts, target, host, add, body)
+    count = lines_of(raw, &edges, cuts)
+    return None if count < 0 else spliced(raw, &edges, cuts, count, target, host, add, body)
+
+
+cdef int lines_of(bytes raw, const Edges *edges, Py_ssize_t *cuts) except -2:
+    """Find the lines of a head that are never forwarded, or have one of the names that were learnt last. Write begin and
+    end of each to `cuts`, and return how many there are; -1 if there are too many.
+    """
+    cdef const char *text = PyBytes_AS_STRING(raw)
+    cdef Py_ssize_t at = edges.first, end = PyBytes_GET_SIZE(raw) - 2, after
+    cdef const char *line_end
+    cdef const Py_ssize_t *places = &edges.begin_0
+    cdef list names = _names
+    cdef unsigned int letters = _letters
+    cdef int count = 0, n = 0
+    cdef bint is_out
+    if not 0 <= at <= end:
+        raise ValueError("edges of another head")
+    while at < end:
+        line_end = <const char *>memchr(text + at, 0x0A, end - at)
+        if line_end == NULL:
+            raise ValueError("a line without an end")
+        after = line_end - text + 1
+        is_out = False
+        if n < edges.cuts and at == places[2 * n]:
+            is_out = not edges.asked >> n & 1
+            n += 1
+        if is_out or (letters >> (text[at] & 31) & 1 and is_named(text + at, after - at, names)):
+            if count and cuts[2 * count - 1] == at:
+                cuts[2 * count - 1] = after
+            elif count == MOST:
+                return -1
+            else:
+                cuts[2 * count] = at
+                cuts[2 * count + 1] = after
+                count += 1
+        at = after
+    return count
 
 
 cdef bytes spliced(
-    const char *text, Py_ssize_t whole, Edges edges, bytes target, bytes host, bytes add, bytes body
+    bytes raw, const Edges *edges, const Py_ssize_t *cuts, int count, bytes target, bytes host, bytes add, bytes body
 ):
-    """`splice` of the head of `whole` octets at `text`."""
-    cdef Py_ssize_t cut = edges.cut, at = edges.host, start = 0, line = 0
-    cdef Py_ssize_t end = whole - 2
+    """`splice` of a head without these lines, of which `cuts` has begin and end in order."""
+    cdef const char *text = PyBytes_AS_STRING(raw)
+    cdef Py_ssize_t at = edges.host, start = 0, line = 0, last = edges.first
+    cdef Py_ssize_t end = PyBytes_GET_SIZE(raw) - 2
     cdef Py_ssize_t more = PyBytes_GET_SIZE(add), after = PyBytes_GET_SIZE(body)
     cdef const char *space
-    cdef Py_ssize_t size = end - (edges.cut_end - cut) + more + 2 + after
+    cdef Py_ssize_t size = end + more + 2 + after
+    cdef int n
     cdef bytes out
     cdef char *to
-    if not 0 <= edges.first <= end or edges.cut_end > end or edges.host_end > end:
+    if not 0 <= edges.first <= end or edges.host_end > end:
         raise ValueError("edges of another head")
     if target is not None:
         space = <const char *>memchr(text, 0x20, edges.first)
@@ -83,24 +156,26 @@ cdef bytes spliced(
         at = 0
     elif at:
         size += 8 + PyBytes_GET_SIZE(host) - (edges.host_end - at)
+    for n in range(count):
+        if not last <= cuts[2 * n] <= cuts[2 * n + 1] <= end or cuts[2 * n] <= at < cuts[2 * n + 1]:
+            raise ValueError("edges of another head")
+        last = cuts[2 * n + 1]
+        size -= last - cuts[2 * n]
     out = PyBytes_FromStringAndSize(NULL, size)
     to = PyBytes_AS_STRING(out)
     if line:
         to = copied(to, text, 0, line)
         to = copied(to, PyBytes_AS_STRING(target), 0, PyBytes_GET_SIZE(target))
         to = copied(to, " HTTP/1.1\r\n", 0, 11)
-    if cut and (not at or cut < at):
-        to = copied(to, text, start, cut)
-        start = edges.cut_end
+    for n in range(count):
+        if at and at < cuts[2 * n]:
+            to = with_host(to, text, start, at, host)
+            start, at = edges.host_end, 0
+        to = copied(to, text, start, cuts[2 * n])
+        start = cuts[2 * n + 1]
     if at:
-        to = copied(to, text, start, at)
-        to = copied(to, "Host: ", 0, 6)
-        to = copied(to, PyBytes_AS_STRING(host), 0, PyBytes_GET_SIZE(host))
-        to = copied(to, "\r\n", 0, 2)
+        to = with_host(to, text, start, at, host)
         start = edges.host_end
-        if cut > at:
-            to = copied(to, text, start, cut)
-            start = edges.cut_end
     to = copied(to, text, start, end)
     to = copied(to, PyBytes_AS_STRING(add), 0, more)
     to = copied(to, "\r\n", 0, 2)
@@ -108,43 +183,12 @@ cdef bytes spliced(
     return out
 
 
-cpdef bytes splice_without(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add):
-    """The same without the lines whose lower-case names are in `drop`, which names neither Connection nor Host."""
-    if raw is None or drop is None or add is None:
-        raise TypeError("a head is made of bytes")
-    if drop is not _dropped:
-        learn_names(drop)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(raw), start = 0, at = edges.first, after = 0
-    cdef Py_ssize_t end = size - 2
-    cdef const char *text = PyBytes_AS_STRING(raw)
-    cdef const char *line_end
-    cdef Edges moved = edges
-    cdef list names = _names
-    cdef unsigned int letters = _letters
-    cdef bytes left = PyBytes_FromStringAndSize(NULL, size)
-    cdef char *begin = PyBytes_AS_STRING(left)
-    cdef char *to = begin
-    if not 0 <= at <= end:
-        raise ValueError("edges of another head")
-    while at < end:
-        line_end = <const char *>memchr(text + at, 0x0A, end - at)
-        if line_end == NULL:
-            raise ValueError("a line without an end")
-        after = line_end - text + 1
-        if letters >> (text[at] & 31) & 1 and is_named(text + at, after - at, names):
-            to = copied(to, text, start, at)
-            start = after
-            if edges.cut > at:
-                moved.cut -= after - at
-                moved.cut_end -= after - at
-            if edges.host > at:
-                moved.host -= after - at
-                moved.host_end -= after - at
-        at = after
-    if not start:
-        return spliced(text, size, edges, target, host, add, b"")
-    to = copied(to, text, start, size)
-    return spliced(begin, to - begin, moved, target, host, add, b"")
+cdef inline char *with_host(char *to, const char *text, Py_ssize_t start, Py_ssize_t at, bytes host) noexcept:
+    """Copy from `start` to `at`, and then a line of Host."""
+    to = copied(to, text, start, at)
+    to = copied(to, "Host: ", 0, 6)
+    to = copied(to, PyBytes_AS_STRING(host), 0, PyBytes_GET_SIZE(host))
+    return copied(to, "\r\n", 0, 2)
 
 
 cdef inline bint is_named(const char *line, Py_ssize_t size, list names) except -1:
