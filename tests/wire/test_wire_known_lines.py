@@ -76,7 +76,7 @@ def test_an_answer_has_its_own_status_and_fields() -> None:
             head, rest = parser.take(data)
             assert head is not None and rest == b"abc" and not parser.pending
             assert (head.status, head.get_all("x")) == (int(status[:3]), [field[3:]])
-            assert head.message(b"", rest) == data
+            assert head.message(b"", rest, frozenset()) == data
 
 
 @pytest.mark.parametrize("host", ["Host: h.example", "hOST: h.example", "host:h.example"])

@@ -14,6 +14,6 @@ cdef class RequestHead(Head):
 
     cpdef _locate(self)
     cpdef bint has_lines_of(self, RequestHead other) except -1
-    cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body, frozenset drop=*)
+    cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body, frozenset drop)
     cpdef bytes _simple_fields(self, bytes host)
     cpdef bytes _fields(self, bytes host, frozenset drop)

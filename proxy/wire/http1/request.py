@@ -252,12 +252,7 @@ class RequestHead(Head):
         return b"".join((method, b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
     def message(
-        self,
-        target: bytes | None,
-        host: bytes | None,
-        add: bytes,
-        body: bytes,
-        drop: frozenset[bytes] = NO_NAMES,
+        self, target: bytes | None, host: bytes | None, add: bytes, body: bytes, drop: frozenset[bytes]
     ) -> bytes:
         """Render the head to send as HTTP/1.1, as `render` does with the same arguments, and `body` after it, but
         without a loop over its fields if that is possible. `drop`: lower-case names of fields to leave out beside those

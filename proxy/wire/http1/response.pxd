@@ -11,6 +11,6 @@ cdef class ResponseHead(Head):
     cpdef Py_ssize_t body_size(self, str method)
     cpdef trailers_to_forward(self, trailers)
     cdef bint _has_any(self, frozenset names) except -1
-    cpdef bytes message(self, bytes add, bytes body, frozenset drop=*)
+    cpdef bytes message(self, bytes add, bytes body, frozenset drop)
     cpdef bytes _keep(self)
     cpdef bytes _lines(self, frozenset drop)

@@ -171,7 +171,7 @@ class ResponseHead(Head):
                     return True
         return False
 
-    def message(self, add: bytes, body: bytes, drop: frozenset[bytes] = NO_NAMES) -> bytes:
+    def message(self, add: bytes, body: bytes, drop: frozenset[bytes]) -> bytes:
         """Render the head with the lines `add`, leaving out the fields whose lower-case names are in `drop` and those
         that are always left out, and `body` after it.
         """

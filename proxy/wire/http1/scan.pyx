@@ -176,7 +176,7 @@ cdef Names ANSWER = Names(
 )
 #: The names that `read_also` was told last, and their number.
 READ_ALSO = frozenset()
-cdef long READING = ask_for(READ_ALSO)
+cdef int READING = ask_for(READ_ALSO)
 
 
 def read_also(names):
@@ -212,8 +212,8 @@ cpdef int same_naming(RequestHead head, RequestHead other, long reading) except 
     cdef const Edges *theirs = &other.edges
     if not (ours.whole and theirs.whole and ours.reading == reading and theirs.reading == reading):
         return -1
-    cdef const Py_ssize_t *at = &ours.begin_0
-    cdef const Py_ssize_t *there = &theirs.begin_0
+    cdef const int *at = &ours.begin_0
+    cdef const int *there = &theirs.begin_0
     cdef unsigned int left = theirs.naming
     cdef Py_ssize_t size
     cdef int n, m = 0
@@ -362,14 +362,14 @@ cdef inline Py_ssize_t target_end_at(const unsigned char *text, Py_ssize_t at, P
 
 cdef inline void leave_out(Edges *edges, Py_ssize_t line, Py_ssize_t end, bint asked, bint naming) noexcept:
     """Take note of a line that is not forwarded: always, or if that is `asked`. `naming`: it may name an app."""
-    cdef Py_ssize_t *places = &edges.begin_0
+    cdef int *places = &edges.begin_0
     if edges.cuts == PLACES:
         edges.whole = False
         return
-    places[2 * edges.cuts] = line
-    places[2 * edges.cuts + 1] = end
-    edges.asked |= <unsigned int>asked << edges.cuts
-    edges.naming |= <unsigned int>naming << edges.cuts
+    places[2 * edges.cuts] = <int>line
+    places[2 * edges.cuts + 1] = <int>end
+    edges.asked |= <unsigned char>(asked << edges.cuts)
+    edges.naming |= <unsigned char>(naming << edges.cuts)
     edges.cuts += 1
 
 
@@ -383,8 +383,10 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     cdef unsigned long long seen = 0
     if size - at > most:
         size = at + most
+    if whole > 0x7FFFFFFF:
+        return False  # an offset may have no place
     memset(&head.edges, 0, sizeof(Edges))
-    head.edges.first = at
+    head.edges.first = <int>at
     head.edges.whole = True
     head.edges.reading = READING
     head.length = -1
@@ -457,8 +459,8 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
                 return False  # what `FieldBlock.coded_plainly` is false for
             head.chunked = True
         elif name.does == HOST:
-            head.edges.host = line
-            head.edges.host_end = at
+            head.edges.host = <int>line
+            head.edges.host_end = <int>at
         elif name.does == CUT or name.does == USER:
             head.simple = False
             leave_out(&head.edges, line, at, False, name.does == USER)

@@ -7,24 +7,24 @@ cdef enum:
 #: here. `asked`: a bit for each of these that is left out only if its name is asked to be; `naming`: a bit for each that
 #: may name an app. `reading`: by which names (`read_also`).
 cdef struct Edges:
-    Py_ssize_t first
-    Py_ssize_t host
-    Py_ssize_t host_end
-    Py_ssize_t begin_0
-    Py_ssize_t end_0
-    Py_ssize_t begin_1
-    Py_ssize_t end_1
-    Py_ssize_t begin_2
-    Py_ssize_t end_2
-    Py_ssize_t begin_3
-    Py_ssize_t end_3
-    int cuts
-    bint whole
-    unsigned int asked
-    unsigned int naming
-    long reading
+    int first
+    int host
+    int host_end
+    int begin_0
+    int end_0
+    int begin_1
+    int end_1
+    int begin_2
+    int end_2
+    int begin_3
+    int end_3
+    int reading
+    unsigned char cuts
+    unsigned char whole
+    unsigned char asked
+    unsigned char naming
 
 
 cpdef bytes splice(bytes raw, Edges edges, frozenset drop, bytes target, bytes host, bytes add, bytes body)
 cpdef bint same_lines(bytes raw, Edges edges, bytes known, Edges others) except -1
-cpdef long ask_for(frozenset names) except -1
+cpdef int ask_for(frozenset names) except -1

@@ -4,6 +4,7 @@ is what `render` of the heads returns.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.set cimport PySet_GET_SIZE
 from libc.string cimport memchr, memcmp, memcpy
 
 cdef enum:
@@ -19,7 +20,7 @@ cdef bint _may_drop = True
 cdef bint _is_asked = True
 #: The names that are asked for beside those that are never forwarded, and their number.
 cdef frozenset _asked = frozenset()
-cdef long _reading = 1
+cdef int _reading = 1
 
 
 cdef bint learn_names(frozenset drop) except -1:
@@ -38,7 +39,7 @@ cdef bint learn_names(frozenset drop) except -1:
     return True
 
 
-cpdef long ask_for(frozenset names) except -1:
+cpdef int ask_for(frozenset names) except -1:
     """Take note of the lower-case names whose lines the heads that are read from now on have in their edges; return
     the number of these names, which is another one if they change.
     """
@@ -70,12 +71,12 @@ cpdef bytes splice(bytes raw, Edges edges, frozenset drop, bytes target, bytes h
     """
     if raw is None or add is None or body is None:
         raise TypeError("a head is made of bytes")
-    cdef Py_ssize_t cuts[2 * MOST]
-    cdef Py_ssize_t *places = &edges.begin_0
+    cdef int cuts[2 * MOST]
+    cdef int *places = &edges.begin_0
     cdef int count = 0, n
     if not edges.whole:
         return None
-    if drop is None or not drop:
+    if drop is None or PySet_GET_SIZE(drop) == 0:
         if not edges.asked:
             return spliced(raw, &edges, places, edges.cuts, target, host, add, body)
         for n in range(edges.cuts):
@@ -94,14 +95,14 @@ cpdef bytes splice(bytes raw, Edges edges, frozenset drop, bytes target, bytes h
     return None if count < 0 else spliced(raw, &edges, cuts, count, target, host, add, body)
 
 
-cdef int lines_of(bytes raw, const Edges *edges, Py_ssize_t *cuts) except -2:
+cdef int lines_of(bytes raw, const Edges *edges, int *cuts) except -2:
     """Find the lines of a head that are never forwarded, or have one of the names that were learnt last. Write begin and
     end of each to `cuts`, and return how many there are; -1 if there are too many.
     """
     cdef const char *text = PyBytes_AS_STRING(raw)
     cdef Py_ssize_t at = edges.first, end = PyBytes_GET_SIZE(raw) - 2, after
     cdef const char *line_end
-    cdef const Py_ssize_t *places = &edges.begin_0
+    cdef const int *places = &edges.begin_0
     cdef list names = _names
     cdef unsigned int letters = _letters
     cdef int count = 0, n = 0
@@ -119,19 +120,19 @@ cdef int lines_of(bytes raw, const Edges *edges, Py_ssize_t *cuts) except -2:
             n += 1
         if is_out or (letters >> (text[at] & 31) & 1 and is_named(text + at, after - at, names)):
             if count and cuts[2 * count - 1] == at:
-                cuts[2 * count - 1] = after
+                cuts[2 * count - 1] = <int>after
             elif count == MOST:
                 return -1
             else:
-                cuts[2 * count] = at
-                cuts[2 * count + 1] = after
+                cuts[2 * count] = <int>at
+                cuts[2 * count + 1] = <int>after
                 count += 1
         at = after
     return count
 
 
 cdef bytes spliced(
-    bytes raw, const Edges *edges, const Py_ssize_t *cuts, int count, bytes target, bytes host, bytes add, bytes body
+    bytes raw, const Edges *edges, const int *cuts, int count, bytes target, bytes host, bytes add, bytes body
 ):
     """`splice` of a head without these lines, of which `cuts` has begin and end in order."""
     cdef const char *text = PyBytes_AS_STRING(raw)
