@@ -32,11 +32,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tests")]
 
 from drawn_weather import KINDS, drawn  # noqa: E402
+from support.weather_judge import RuleVerdict, Yardsticks, trial, yardsticks  # noqa: E402
 
-from proxy.lab.simulate.judge import RuleVerdict, Yardsticks, trial, yardsticks  # noqa: E402
 from proxy.lab.simulate.scenario import read_scenario  # noqa: E402
 from proxy.lab.simulate.weather import Scenario  # noqa: E402
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.scenarios import scenario
+from support.weather_judge import RuleVerdict, trial
 
-from proxy.lab.simulate.judge import RuleVerdict, trial
 from proxy.lab.simulate.supply import Stretch, Supply
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.weather_judge import trial
 
-from proxy.lab.simulate.judge import trial
 from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 

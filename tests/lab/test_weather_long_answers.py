@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.scenarios import scenario
-
-from proxy.lab.simulate.judge import trial
+from support.weather_judge import trial
 
 POLLS_RESET = """
 name: a tenth of a minute of resets beside long polls

@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from support.weather_judge import trial
 
 from proxy.config.yaml_tree import Map
 from proxy.lab.simulate.columns import columns
 from proxy.lab.simulate.figures import Figures, figures
-from proxy.lab.simulate.judge import trial
 from proxy.lab.simulate.scenario import read_scenario
 from proxy.lab.simulate.simulation import play
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.weather_judge import trial
 
-from proxy.lab.simulate.judge import trial
 from proxy.lab.simulate.scenario import read_scenario
 
 #: By name: the scenario, without its name, and the rules that hold.

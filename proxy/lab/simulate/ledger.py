@@ -1,4 +1,4 @@
-"""Every call and every sending of a play, one by one, for the judge of redrive's defaults (`proxy.lab.simulate.judge`).
+"""Every call and every sending of a play, one by one, for the judge of redrive's defaults (`tools/judge.py`).
 
 The figures of a report need sums only; this costs memory for each call, so it is kept only where somebody asks for it.
 """
