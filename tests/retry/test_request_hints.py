@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.retry.call.request_hints import may_start_undecided
+from proxy.retry.call.request_hints import may_start_undecided, read_duration
 from proxy.retry.facts import Class, Request
 from proxy.retry.policies.bucket_specs import TokenRules
 from proxy.retry.policies.dialect import Classify, Dialect, Rule
@@ -28,6 +28,23 @@ def test_a_request_without_hints_may_start_undecided(request_: Request) -> None:
 
 def test_a_request_whose_fields_steer_deciding_may_not() -> None:
     assert not may_start_undecided(POLICY, Request("GET", "a.test", "/"))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("29.999999999999996", 30.0),  # what Python writes of 30 - 4e-15, the rest of a budget, say
+        ("0.30000000000000004s", 0.3),
+        ("86400000000ms", 86_400_000.0),
+        ("999999999999999999h", 1e9),
+        ("1e3", None),
+        ("+1", None),
+        ("5.", None),
+        ("", None),
+    ],
+)
+def test_a_duration_may_have_as_many_digits_as_a_float(text: str, seconds: float | None) -> None:
+    assert read_duration(text) == (seconds if seconds is None else pytest.approx(seconds))
 
 
 @pytest.mark.parametrize("endpoints", [(), (EndpointShare("a.test"),)])

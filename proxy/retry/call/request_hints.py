@@ -15,7 +15,8 @@ from proxy.retry.policies.policy import Policy, Strategy
 from proxy.retry.scopes.seen_keys import SeenKeys
 
 #: The contract's durations, and bare seconds.
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)?")
+_DURATION = re.compile(r"(\d{1,18}(?:\.\d{1,30})?)(ms|s|m|h)?")  # Python writes a float with up to 17 decimals
+_LONGEST = 1e9  # seconds, some thirty years: timers take no number as large as one with 18 digits
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 #: gRPC over HTTP/2: Timeout -> "grpc-timeout" TimeoutValue TimeoutUnit.
@@ -113,7 +114,7 @@ def _hedges_at_once(strategy: Strategy) -> bool:
 def read_duration(text: str) -> float | None:
     """The seconds that `250ms`, `2s`, `1m`, `1h` or a bare number stands for; None if the text is none of these."""
     match = _DURATION.fullmatch(text)
-    return float(match[1]) * _UNITS[match[2]] if match else None
+    return min(float(match[1]) * _UNITS[match[2]], _LONGEST) if match else None
 
 
 def read_grpc_timeout(text: str | None) -> float | None:
