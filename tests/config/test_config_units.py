@@ -129,6 +129,7 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (addresses.address, "8080", "(did you mean 127.0.0.1:8080?)"),
     (addresses.address, ":8080", "(did you mean 0.0.0.0:8080?)"),
     (addresses.address, "::1:8080", "(did you mean [::1]:8080?)"),
+    (addresses.address, "http://127.0.0.1:8080", "is a url, not an address (did you mean 127.0.0.1:8080?)"),
     (addresses.address, "127.0.0.1:70000", "port above 65535"),
     (addresses.address, "unix:", "takes a path"),
     (addresses.endpoint, "unix:", "takes a path"),
