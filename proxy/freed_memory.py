@@ -51,6 +51,7 @@ def settle_in() -> None:
     freed memory for reuse up to a fixed limit, unless the environment sets limits of its own for glibc.
     """
     sys.setswitchinterval(_SWITCH)
+    sys.path_importer_cache.clear()  # lists of files in the folders that were imported from
     gc.collect()
     gc.freeze()
     trim()

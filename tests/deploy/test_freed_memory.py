@@ -40,6 +40,21 @@ def test_a_process_that_has_begun_holds_nothing_that_it_freed() -> None:
     assert int(told) > 30_000
 
 
+def test_lists_of_files_are_forgotten_and_modules_are_found_all_the_same() -> None:
+    code = """
+import asyncio
+import sys
+from proxy.freed_memory import settle_in
+before = len(sys.path_importer_cache)
+settle_in()
+print(len(sys.path_importer_cache) < before)
+import wave
+from proxy.retry.call import machine
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told == "True\n"
+
+
 def test_freed_memory_goes_back_when_the_process_has_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     computed, did = iter([5.0, 5.0, 7.0, 7.01, 7.02, 7.03, 7.04, 9.0, 9.0, 11.0, 11.0]), list[str]()
     monkeypatch.setattr(freed_memory, "process_time", lambda: next(computed))
