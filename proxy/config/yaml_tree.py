@@ -67,6 +67,12 @@ class Map(dict[str, Any]):
         self.keys_at[key] = key_at
         self.values_at[key] = key_at if value_at is None else value_at
 
+    def is_refused(self, key: str) -> bool:
+        """Whether a key was written but could not be read. That was reported, so the key must not be reported as
+        missing too.
+        """
+        return key in self.keys_at and key not in self
+
     def take(self, key: str, other: Map) -> None:
         """Set a key to the value that it has in the mapping `other`, with the positions recorded there."""
         self.put(key, other[key], other.keys_at[key], other.values_at[key])

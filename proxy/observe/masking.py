@@ -96,7 +96,7 @@ def place(path: str, value: Any, *, argument: bool = False) -> str:
     """
     *above, name = path.split(".")
     if above[:1] == ["credentials"] or (above == ["tokens"] and not argument):
-        return _flow(value)  # numbers stand for credentials there (`proxy.config.compile`), and tokens are counted
+        return _flow(value)  # numbers stand for credentials there (`proxy.config.upstreams`), and tokens are counted
     if value not in (None, "", "*") and (not _HIDING.isdisjoint(above) or any(map(secret_name, above))):
         return MASK
     return _flow(_argument(value, name) if argument else config(value, name))
