@@ -46,6 +46,17 @@ policy: {timeouts: {attempt: 500ms}}
 """,
         {1},
     ),
+    "too much is asked all the time, and calls return from outages of its queue": (
+        """
+seed: 207167
+duration: 2m
+sidecars: 4
+calls: 60/s
+upstream: {latency: 50ms, capacity: 41/s, queue: 10s}
+policy: {timeouts: {attempt: 1s}}
+""",
+        {3},
+    ),
     "no queue and no delay named, one sidecar": (
         """
 duration: 2m

@@ -18,6 +18,7 @@ cdef class Trial:
     cdef public Cohort first
     cdef public Cohort second
     cdef public double _since
+    cdef public bint _by_silence
     cdef public bint _is_first
     cdef public double pace
     cdef public double _seen

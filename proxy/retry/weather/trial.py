@@ -114,7 +114,9 @@ class Trial:
     the attempts a second before the limit.
     """
 
-    __slots__ = ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second")
+    __slots__ = (
+        "_by_silence", "_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.is_on = False
@@ -122,6 +124,7 @@ class Trial:
         self.second = Cohort()  # the latest of those that were sent since
         self._since = 0.0  # since when the second cohort is counted
         self._is_first = True
+        self._by_silence = False  # it began since attempts had no answer, under a limit of returning calls
         self.pace = 0.0  # attempts a second, as many as fail with the share,
         self._seen = 0.0  # the share of refusals just before the limit, of few attempts
         self._share = 0.0  # and whose answers took this multiple of the usual time
@@ -130,14 +133,14 @@ class Trial:
     def begin(self, pace: float, seen: float, now: float, silent: bool = False) -> None:
         """Begin the trial of a limit that begins now. `pace`: the attempts a second before it. `seen`: the share (0 to
         1) of the latest of these that was refused. `silent`: an attempt that had no answer under the limit is the
-        reason for the trial.
+        reason for the trial. Answers that are as slow as before then show nothing, since a queue may be the reason.
         """
         self._seen = seen
         self.is_on = self._is_first = True
         self.pace, self._share, self._slowness, self._since = pace, _EXPECTED, _NEVER, now
         self.first.clear()
         self.second.clear()
-        self.second.silent = int(silent)
+        self.second.silent, self._by_silence = int(silent), silent
 
     def restart(self, now: float) -> None:
         """Forget the attempts that were sent under the limit so far, because the limit works in another way from now
@@ -217,7 +220,7 @@ class Trial:
                 self._share = first.least_share
         is_less = pace <= _LESS * self.pace or (self._is_first and first.ended >= _UNDER_WAY)
         part = min(1.0, pace / max(_LESS * self.pace, 1e-3))  # the less is sent, the fewer refusals load would explain
-        is_slow = _AS_SLOW * self._slowness <= slowness < _NEVER
+        is_slow = _AS_SLOW * self._slowness <= slowness < _NEVER and not self._by_silence
         as_slow = second.is_fast or is_slow
         stays_slow = is_slow and slowness > FAST and not second.is_fast
         as_many = stays_slow or share >= max(_LEAST, _AS_MANY * part * self._share)
