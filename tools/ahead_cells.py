@@ -47,7 +47,7 @@ _POINTS, _PART, _FEW, _PART_OF_TIME, _SECONDS, _ERRORS = 0.005, 0.02, 5.0, 0.05,
 
 
 def scenario_of(kind: str, chance: random.Random) -> str:
-    """The text of one scenario of this kind, `right` or `lies`."""
+    """The text of one scenario of this kind: `right`, `lies`, or one way to report."""
     window = chance.choice([1, 2, 5, 10, 10, 30, 60])
     limit_kind, tokens = chance.choice(["fixed", "sliding", "bucket"]), chance.random() < 1 / 3
     per_second, asked = chance.choice([2, 4, 8, 15]), chance.choice([0.5, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2])
@@ -57,7 +57,7 @@ def scenario_of(kind: str, chance: random.Random) -> str:
     if tokens:
         size *= 1000
         request = f"request: {{prompt: {chance.choice([30, 60])}%, max_tokens: {chance.choice([400, 900])}}}\n"
-    ways = _LIES if kind == "lies" else ("right", "next") if tokens else _RIGHT
+    ways = {"lies": _LIES, "right": ("right", "next") if tokens else _RIGHT}.get(kind, (kind,))
     return f"""\
 duration: {max(240, 6 * window)}s
 sidecars: {chance.choice([1, 1, 2, 10])}
@@ -161,7 +161,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the seed that they are drawn with")
     parser.add_argument("--plays", type=int, default=3, help="how often each scenario is played, with seeds from 1 on")
     parser.add_argument("--more", type=int, default=9, help="how often each is played again that seems to be worse")
-    parser.add_argument("--kinds", default="right,lies", help="`right`, `lies`, or both with a comma between them")
+    parser.add_argument(
+        "--kinds", default="right,lies", help="`right`, `lies`, or ways to report, with commas between them"
+    )
     parser.add_argument("--only", default="", help="the names of the scenarios to play, with commas between them")
     parser.add_argument("--keep", type=Path, help="a folder for the scenarios, and for what they give with `off`")
     parser.add_argument("-v", "--verbose", action="store_true", help="print all lines")

@@ -43,13 +43,11 @@ def test_waiting_for_what_answers_say_is_left_is_never_worse_than_not_waiting(fi
     ahead, off = (figures(found, play(found, played[name])) for name in ("policy: standard", "off"))
     assert ahead.success_rate >= off.success_rate
     assert ahead.latency["p50"] <= 2 * off.latency["p50"] + 1.5
-    if file.stem in ("zero", "other_key", "far", "used", "one", "sizes"):  # found out by one call, once several wait
+    if file.stem in ("zero", "other_key", "far", "used", "one", "sizes", "tenth", "half"):
+        # found out by one call, once several wait
         assert ahead.refused == off.refused
         assert ahead.latency["p50"] <= (1.15 if file.stem == "far" else 1.05) * off.latency["p50"]
         assert ahead.latency["p99"] <= 1.05 * off.latency["p99"]
-    elif file.stem == "tenth":  # found out once so many wait that the last would wait for longer than hold
-        assert ahead.refused == off.refused
-        assert ahead.latency["p90"] <= 1.05 * off.latency["p90"]
     elif file.stem in (
         "minus_one",
         "past",
@@ -60,7 +58,7 @@ def test_waiting_for_what_answers_say_is_left_is_never_worse_than_not_waiting(fi
     ):  # as if the fields were not there
         assert replace(ahead, name="") == replace(off, name="")
     else:
-        assert ahead.refused <= 0.05 * off.refused
+        assert ahead.refused <= max(1, 0.05 * off.refused), "one test may be refused"
 
 
 def test_a_limit_that_is_used_up_costs_few_calls_their_success_if_answers_take_a_third_of_the_window(

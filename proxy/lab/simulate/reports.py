@@ -6,8 +6,9 @@ the limit of another key: one that is used up in the first half of each window, 
 reports what is left, and that the limit is whole again only after several windows; `tomorrow` that it is after a day.
 `used` reports what is used in the place of what is left, so that it grows. `one` always reports that one is left, and
 `sizes` the limit in one second, and a tenth of it in the next, as a provider does whose models have limits of their own
-that share a name. `tenth` reports a tenth of the limit, less what is used. `date` writes the reset as a date, `doubled`
-has each field twice, once with what is left and once without anything left, and `garbage` has no numbers in them.
+that share a name. `tenth` reports a tenth of the limit, less what is used, and `half` half of it. `date` writes the
+reset as a date, `doubled` has each field twice, once with what is left and once without anything left, and `garbage`
+has no numbers in them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from typing import Literal, get_args
 # fmt: off
 Reports = Literal[
     "off", "right", "window", "next", "minus_one", "zero", "past", "other_key", "far", "tomorrow", "used", "one",
-    "sizes", "tenth", "date", "doubled", "garbage",
+    "sizes", "tenth", "half", "date", "doubled", "garbage",
 ]
 # fmt: on
 #: The number of windows that are always left until the reset, as `far` reports it.
 _FAR = 5
+#: The parts of the limit of which one is reported.
+_PARTS = {"tenth": 10, "half": 2, "sizes": 10}
 #: Seconds of a day.
 _DAY = 86400.0
 #: The ways in which answers report a limit, as scenarios name them.
@@ -40,8 +43,8 @@ def reported(
     remaining = math.floor(max(0.0, left))
     if how in ("minus_one", "zero", "one"):
         remaining = {"minus_one": -1, "zero": 0, "one": 1}[how]
-    elif how == "tenth" or (how == "sizes" and now % 2 >= 1):
-        used, most = most - remaining, max(1, most // 10)
+    elif how in ("tenth", "half") or (how == "sizes" and now % 2 >= 1):
+        used, most = most - remaining, max(1, most // _PARTS[how])
         remaining = max(0, most - used)
     elif how == "other_key":
         remaining = math.floor(most * max(0.0, 1 - 2 * (now % window) / window))

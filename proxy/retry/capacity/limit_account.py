@@ -35,6 +35,8 @@ _SLICES = 64
 _FIRST = 256
 #: Seconds of waiting that are worth a test of what is reported.
 _WORTH_A_TEST = 0.5
+#: The part of a window that answers take at most where a limit is tested only since it may be larger than reported.
+_SOON = 0.1
 #: The part of a limit that it gets at most between a request and its answer where a refusal shows this to be too much.
 _BETWEEN = 0.05
 #: A shortfall that is only the rounding of sums counts as none.
@@ -391,7 +393,11 @@ class Account:
             each
             for each in self._in_force(now)
             if wait >= _WORTH_A_TEST
-            and (self._is_too_far(each, waiting, wait, most, now) or not self._is_own_use(each, now))
+            and (
+                self._is_unproven(each, now)
+                or self._is_too_far(each, waiting, wait, most, now)
+                or not self._is_own_use(each, now)
+            )
             and not each.is_tested
             and self.trust.tests(each.reported.name, now)
         ]
@@ -400,6 +406,15 @@ class Account:
             if self.left_of(each, now) < 1 and (each.reported.counts == "attempts" or each.reported.remaining < 1):
                 self.trust.test_begins(each.reported, each.spent, each.since, now)
         return bool(tested)
+
+    def _is_unproven(self, report: _Report, now: float) -> bool:
+        """Whether this report's limit may be larger than reported, since no refusal has ever shown that it is not, and
+        a test is worth a refused attempt. It is not where answers take long, since a cooldown then costs more than the
+        calls wait, nor where it is known when each part of the limit comes back.
+        """
+        name, refill = report.reported.name, self._refills[report.reported.name]
+        is_quick = refill.takes <= _SOON * refill.window
+        return is_quick and not (self.trust.was_proven(name) or self.predicts(name, now))
 
     def _is_too_far(self, report: _Report, waiting: Price, wait: float, most: float, now: float) -> bool:
         """Whether this report's limit comes back in more than half of `most` seconds, or in so many windows for all

@@ -27,7 +27,10 @@ Calls that wait for the reset test nothing. So one call is sent as if no report 
 - the second time that nothing is left, or as soon as several calls wait, if this process has not used most of the limit
   itself: others use it too, or the report is wrong;
 - as soon as several calls wait for a reset that is too far away to be waited for, or so many that the last of them
-  would wait for too long, since the limit may be larger than reported.
+  would wait for too long, since the limit may be larger than reported;
+- as soon as several calls wait, if no refusal has shown yet that the limit is as small as reported, and answers come
+  soon. Nothing else can show this: a limit that is reported as half of what it is looks like any other to those who
+  keep to it. So it costs one refused attempt where the reports are right.
 
 Some providers serve a request for tokens as long as any are left. So of a limit on tokens that fills up all the time,
 two tests in a row have to succeed, each at a cost that is clearly more than what can have come back.
@@ -127,7 +130,7 @@ class _Trust:
     times: int = 0
     tested: bool = False
     doubted_until: float = -1.0
-    proven_until: float = -1.0
+    proven_until: float = _NEVER_YET
     low: ReportedLimit | None = None
     low_since: float = 0.0
     low_came: float = 0.0
@@ -249,6 +252,11 @@ class ReportTrust:
         ):
             trust.tested, trust.row = True, 0
         return not trust.tested
+
+    def was_proven(self, name: str) -> bool:
+        """Whether a refusal has ever shown that nothing was left of the limit with this name, as reported."""
+        trust = self._limits.get(name)
+        return trust is not None and trust.proven_until > _NEVER_YET
 
     def tests(self, name: str, now: float) -> bool:
         """Whether one call may now test what is reported of the limit with this name. It may not if the reports were
