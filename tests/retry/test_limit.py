@@ -546,10 +546,10 @@ def test_attempts_from_before_the_first_refusal_do_not_hide_how_many_are_refused
     for number in range(3):
         traffic.ended += 1
         evidence.refused("503", 1.0 + number / 10)
-    assert evidence.latest_share == 1.0
+    assert evidence.latest_share(evidence.ended) == 1.0
     traffic.ended += 2
     evidence.refused("503", 2.0)
-    assert evidence.latest_share == 0.75
+    assert evidence.latest_share(evidence.ended) == 0.75
 
 
 def returning_to_an_idle_upstream() -> Limit:

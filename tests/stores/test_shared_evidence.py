@@ -163,7 +163,7 @@ def test_endings_of_the_latest_refusals_are_known_to_the_others() -> None:
     theirs.note(3, "reset")
     SharedEvidence().restore(theirs, SharedEvidence().state(mine))
     assert theirs.failures == [(3, "reset"), *mine.failures]
-    assert (theirs.pace, theirs.latest_share) == (mine.pace, mine.latest_share)
+    assert (theirs.pace, theirs.latest_share(21)) == (mine.pace, mine.latest_share(21))
 
 
 # -- records of other scopes ----------

@@ -127,7 +127,7 @@ class Side:
         return (
             (governor.holds(now), lanes.quiet_from, lanes.traffic.is_watched),
             LIMIT.take(first.limit),
-            (evidence.share(), evidence.pace, evidence.latest_share),
+            (evidence.share(), evidence.pace, evidence.latest_share(evidence.ended)),
             (governor.usual.count, [governor.usual.of(f"r GET {path}") for path in PATHS]),
             on,
             {number: call.at for number, call in self.waiting.items()},

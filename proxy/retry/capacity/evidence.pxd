@@ -29,12 +29,12 @@ cdef class Evidence:
 
     @cython.locals(failures=list)
     cpdef note(self, long long number, str how)
-    @cython.locals(numbers=list, times=list, ended=cython.longlong, oldest=cython.longlong, recent=cython.long, number=cython.longlong)
+    @cython.locals(numbers=list, times=list, total=cython.longlong, ended=cython.longlong, oldest=cython.longlong, recent=cython.long, number=cython.longlong)
     cpdef bint refused(self, str how, double now, bint counts=*) except -1
-    cpdef bint refused_at_loads(self, double now) except -1
+    cpdef bint refused_at_loads(self, long long ended, double now) except -1
     cpdef double share(self, long refused=*, long ended=*) except -1
     cpdef refused_under_limit(self, double now)
     cpdef skip(self, double now)
     cpdef learn(self, double share, double now)
-    @cython.locals(faded=double, ended=cython.longlong)
-    cpdef _count(self, double now, long refused)
+    @cython.locals(faded=double)
+    cpdef _count(self, long long ended, double now, long refused)

@@ -83,6 +83,10 @@ class Evidence:
             failures.pop(0)
         failures.append((number, how))
 
+    def take_over_failures(self, failures: list[tuple[int, str]]) -> None:
+        """Remember these failures, which another process has noted, beside those that were noted here."""
+        self.failures = sorted({**dict(self.failures), **dict(failures)}.items())[-_KEPT:]
+
     def refused(self, how: str, now: float, counts: bool = True) -> bool:
         """Note, while there is no limit, that the attempt which ended last was refused. `how`: a status, or a kind of
         fault.
@@ -91,17 +95,17 @@ class Evidence:
         causes the refusals; or so many of the latest attempts were refused that this is hardly chance. `counts`: the
         second reason may be used too, since no limit was given up lately.
         """
-        numbers, times = self._numbers, self._times
-        ended = max(self.traffic.all_ended(), numbers[-1] + 1)  # one of two that were refused together ended first
+        numbers, times, total = self._numbers, self._times, self.traffic.all_ended()
+        ended = max(total, numbers[-1] + 1)  # one of two that were refused together ended first
         self.note(ended, how)
-        if self.refused_at_loads(now):
+        if self.refused_at_loads(total, now):
             return True
         if self.is_alone(now):
-            self.found = self.pace, self.latest_share
+            self.found = self.pace, self.latest_share(total)
             return True
         if not counts:
             return False
-        self._count(now, 1)
+        self._count(total, now, 1)
         del numbers[0], times[0]
         numbers.append(ended)
         times.append(now)
@@ -113,7 +117,7 @@ class Evidence:
             recent += number > oldest
         if tail(min(ended, LATEST), recent, self.share(recent, LATEST)) >= BEGINS:
             return False
-        self.found = self.pace, self.latest_share
+        self.found = self.pace, self.latest_share(ended)
         return True
 
     def limit_given_up(self, now: float) -> None:
@@ -123,13 +127,13 @@ class Evidence:
         if self.loads is not None:
             self.loads.gave_up(self.traffic.all_ended(), self._refusals, now)
 
-    def refused_at_loads(self, now: float) -> bool:
-        """Note that the attempt which ended last was refused, if attempts are being counted at several loads. Returns
-        whether these counts show by now that the load causes the refusals.
+    def refused_at_loads(self, ended: int, now: float) -> bool:
+        """Note that the attempt which ended last was refused, if attempts are being counted at several loads. `ended`:
+        how many attempts have ended in all. Returns whether these counts show by now that the load causes the refusals.
         """
         loads = self.loads
         self._refusals += 1
-        if loads is None or not loads.refused(self.traffic.all_ended(), self._refusals, now):
+        if loads is None or not loads.refused(ended, self._refusals, now):
             return False
         self.unlearn()
         self.found = loads.latest
@@ -195,22 +199,23 @@ class Evidence:
         """Whether calls are sent at reserved times, or would be if one were refused."""
         return self.by_chance is not None and self.by_chance.reserving.is_on(now)
 
-    @property
-    def latest_share(self) -> float:
-        """The share (0 to 1) of refused attempts among the latest, counted from the attempt after the first of the
-        latest refusals up to the last refusal. Attempts before these are not counted, since they may have been made
-        while all was well. If only few of the latest attempts were refused, the share is 1, so that nothing is
-        concluded from it.
+    def latest_share(self, ended: int) -> float:
+        """The share (0 to 1) of refused attempts among the latest of `ended` attempts, counted from the attempt after
+        the first of the latest refusals up to the last refusal. Attempts before these are not counted, since they may
+        have been made while all was well. If only few of the latest attempts were refused, the share is 1, so that
+        nothing is concluded from it.
         """
-        oldest = self.traffic.all_ended() - LATEST
+        oldest = ended - LATEST
         recent = [number for number in self._numbers if number > oldest]
         return 1.0 if len(recent) < FEW else (len(recent) - 1) / max(1, recent[-1] - recent[0])
 
     def latest_row(self, now: float) -> tuple[int, float]:
-        """How many of the latest attempts were refused in a row while there was no limit, and the time at which the
-        first of these was refused.
+        """How many of the latest attempts were refused in a row while there was no limit, up to one that is refused
+        now, and the time at which the first of these was refused.
         """
-        row, since, number = 0, now, self.traffic.all_ended()
+        row, since, number = 0, now, self._numbers[-1]
+        if self._times[-1] != now:
+            return row, since
         for ended, at in zip(reversed(self._numbers), reversed(self._times), strict=True):
             if ended != number:
                 break
@@ -221,7 +226,7 @@ class Evidence:
         """Note that the attempt which ended last was refused under a limit that has held no call so far. Such a refusal
         counts for the usual share, since the limit has changed nothing.
         """
-        self._count(now, 1)
+        self._count(self.traffic.all_ended(), now, 1)
 
     @property
     def pace(self) -> float:
@@ -244,7 +249,7 @@ class Evidence:
         limit was in force.
         """
         self._upto = self.traffic.all_ended()
-        self._count(now, 0)
+        self._count(self._upto, now, 0)
 
     def learn(self, share: float, now: float) -> None:
         """Take this share of refusals (0 to 1) for the usual one: a trial has shown that as many attempts fail at half
@@ -259,11 +264,11 @@ class Evidence:
         """Forget the share of refusals that was taken for the usual one, because it turned out not to be chance."""
         self._refused = min(self._refused, _UNLEARNT * self._all)
 
-    def _count(self, now: float, refused: int) -> None:
-        """Let the counts of the last minute fade, and add the attempts that have ended since the last time. `refused`:
-        how many of these were refused.
+    def _count(self, ended: int, now: float, refused: int) -> None:
+        """Let the counts of the last minute fade, and add the attempts that have ended since the last time. `ended`:
+        how many have ended in all. `refused`: how many of these were refused since then.
         """
-        faded, ended = _exp((self._at - now) / _MINUTE) if now > self._at else 1.0, self.traffic.all_ended()
+        faded = _exp((self._at - now) / _MINUTE) if now > self._at else 1.0
         self._all = self._all * faded + (ended - self._upto)
         self._refused = self._refused * faded + refused
         self._at, self._upto = now, ended

@@ -418,9 +418,7 @@ class Governor:
                 cooling.limit.evidence.delay_holds(attempt, now)
                 cooling.asked_to_wait(sent, now, quick=is_quick)
                 return
-            by_chance = cooling.limit.evidence.by_chance
-            is_counted = by_chance is not None and by_chance.is_known(now)
-            self._delay_holds_none(attempt, cooling, sent, now)
+            is_counted = self._delay_holds_none(attempt, cooling, sent, now)
             if cooling.limit.is_draining:
                 cooling.lasts = True
                 self.lanes.look((cooling,), now)
@@ -442,12 +440,13 @@ class Governor:
                 if other is not lane and other.limit.is_on:
                     other.refused(sent, now, flying, quick=False, silent=True)
 
-    def _delay_holds_none(self, attempt: object, lane: Lane, sent: float, now: float) -> None:
+    def _delay_holds_none(self, attempt: object, lane: Lane, sent: float, now: float) -> bool:
         """Note that an attempt was refused in the lane `lane` by an answer that names a delay, while delays hold only
-        their own calls. `sent`: the time at which the attempt was sent.
+        their own calls. `sent`: the time at which the attempt was sent. Returns whether a test had shown before that
+        refusals are chance, so that this one counts for the limit.
         """
         ended, flying = self.lanes.attempts_of(lane)
-        lane.change(partial(lane.limit.delay_holds_none, attempt, sent, ended, flying, now), now)
+        return bool(lane.change(partial(lane.limit.delay_holds_none, attempt, sent, ended, flying, now), now))
 
     def is_probe(self, attempt: object) -> bool:
         """Whether this attempt is a probe of an outage whose calls are held."""

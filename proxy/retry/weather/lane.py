@@ -141,11 +141,11 @@ class Lane:
         if self.start(delay, status, now, now) and self.fleet.share < _NEVER:
             self.fleet.share = 0.0
 
-    def change(self, operation: Callable[[], None], now: float) -> None:
-        """Carry out an operation on the lane by calling `operation`. Where processes share the lane, an override makes
-        it one change for all of them.
+    def change(self, operation: Callable[[], object], now: float) -> object:
+        """Carry out an operation on the lane by calling `operation`, and return what that returns. Where processes
+        share the lane, an override makes it one change for all of them.
         """
-        operation()
+        return operation()
 
     def count_before(self) -> None:
         """Count the attempts that were under way when the limit began, because another process began it: these attempts

@@ -205,9 +205,10 @@ class Limit:
         self.most = self.threshold = max(self._least(), self.most // 2)
         self._cut(now)
 
-    def delay_holds_none(self, attempt: object, sent: float, ended: int, flying: int, now: float) -> None:
+    def delay_holds_none(self, attempt: object, sent: float, ended: int, flying: int, now: float) -> bool:
         """Note that an attempt was refused by an answer that names a delay, while delays hold only their own calls.
-        `ended`: how many attempts have ended so far. `flying`: how many are under way.
+        `ended`: how many attempts have ended so far. `flying`: how many are under way. Returns whether a test had shown
+        before that holding does not pay.
         """
         by_chance = self.evidence.by_chance
         assert by_chance is not None
@@ -219,6 +220,7 @@ class Limit:
             self.evidence.learn(min(_MOST_BY_CHANCE, by_chance.share), now)
         if by_chance.paces(now) and not self.is_on:
             self.drain(0, now, by_chance.pace(now))
+        return was_known
 
     def _least(self) -> float:
         """The fewest places that a refusal or an answer leaves. It is one in general. Where an upstream refuses without
@@ -438,7 +440,7 @@ class Limit:
         """
         if quick:
             self.evidence.refused_quickly(sent, now)
-        if self.is_draining and self.evidence.refused_at_loads(now):
+        if self.is_draining and self.evidence.refused_at_loads(self.evidence.ended, now):
             self.begin_at_half(under_way, now)
             return
         self._answers.refused(now)
@@ -454,7 +456,7 @@ class Limit:
         if not self._trial.is_on and not self.returns and (not silent or self._spaced):
             # chance may have begun the outage from which calls return, too; no limit was needed at the usual rate
             before = self.evidence.pace or (self.evidence.traffic.rate if silent else 0.0)
-            self._trial.begin(before, self.evidence.latest_share, now, silent=silent)
+            self._trial.begin(before, self.evidence.latest_share(self.evidence.ended), now, silent=silent)
         if sent < self._cut_at:
             return
         self._since_cut.refused += 1

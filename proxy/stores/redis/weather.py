@@ -200,7 +200,7 @@ class RedisWeather(RedisBucket):
         elif was_limited and not self._limited and lane.limit.is_on and not news.limit_began:
             lane.end_limit(now)
 
-    def _apply(self, change: Callable[[], None], now: float) -> None:
+    def _apply(self, change: Callable[[], object], now: float) -> None:
         self._applies = True
         try:
             change()
