@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from functools import partial
 
 from proxy.retry.apps import NamedApp
 from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec, RateSpec, ThrottleSpec
@@ -28,9 +29,8 @@ def main() -> None:
     memory = open_memory(descriptor)
     at = memory.row(number)
     rng = random.Random(seed)
-    one = {"quota": quota, "parted": parted, "rate": rate, "budget": budget, "limiter": limiter, "hedges": hedges}[
-        sys.argv[5]
-    ](SharedFactory(memory), rng)
+    kinds = {"quota": quota, "parted": parted, "rate": rate, "budget": budget, "limiter": limiter, "hedges": hedges}
+    one = {**kinds, "refusals": refusals}[sys.argv[5]](SharedFactory(memory, row=number), rng)
     words = memory.words
     held = words[at + HELD]
     print("ready", flush=True)
@@ -127,6 +127,23 @@ def hedges(factory, rng):
         if at is None:
             return 0
         taken.append(at)
+        return 1
+
+    return one
+
+
+def refusals(factory, rng):
+    """It holds the refusals that it noted."""
+    governor = factory.governor("u", "x")
+    lane, traffic = governor.first, governor.traffic
+
+    def one(held):
+        now = time.monotonic()
+        traffic.failed()
+        evidence = lane.limit.evidence
+        lane.change(partial(evidence.refused, "503", now, counts=False), now)
+        lane.change(partial(evidence.refused_quickly, now - 0.001, now), now)
+        lane.change(lambda: evidence.least_gap.sent(now), now)
         return 1
 
     return one

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
 
 import pytest
 from callers import REFUSED, Waiting, Worker, caller, factories
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.retry.capacity.evidence import Evidence
+from proxy.retry.capacity.least_gap import NUMBERS, LeastGap
 from proxy.retry.capacity.loads import Loads
 from proxy.retry.capacity.traffic import Traffic
 from proxy.retry.scopes.factory import Factory
 from proxy.retry.weather.weather_changes import WeatherChanged, WeatherWatch
+from proxy.stores.shared_memory import evidence as evidence_module
 from proxy.stores.shared_memory import records
 from proxy.stores.shared_memory.evidence import SharedEvidence
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
@@ -164,6 +173,173 @@ def test_endings_of_the_latest_refusals_are_known_to_the_others() -> None:
     SharedEvidence().restore(theirs, SharedEvidence().state(mine))
     assert theirs.failures == [(3, "reset"), *mine.failures]
     assert (theirs.pace, theirs.latest_share(21)) == (mine.pace, mine.latest_share(21))
+
+
+# -- workers that are killed, and the times between attempts ----------
+
+
+class Killed(BaseException):
+    """The worker is killed at this store."""
+
+
+class Words:
+    """The words of the memory, at the store of one of which a worker is killed: before it, or after it."""
+
+    def __init__(self, words: memoryview, last: int, *, after: bool) -> None:
+        self._words, self._last, self._after = words, last, after
+
+    def __getitem__(self, at: int) -> int:
+        found: int = self._words[at]
+        return found
+
+    def __setitem__(self, at: int, value: int) -> None:
+        if at != self._last or self._after:
+            self._words[at] = value
+        if at == self._last:
+            raise Killed
+
+
+@contextmanager
+def killed(lane: SharedLane, when: str) -> Iterator[None]:
+    """Kill the worker that does this: while it writes the `times`, or `before` or `after` the store that publishes."""
+    pack = evidence_module.pack_into
+
+    def broken(form: str, at: Any, offset: int, *numbers: float) -> None:
+        pack(f"{len(numbers) // 2}d", at, offset, *numbers[: len(numbers) // 2])
+        raise Killed
+
+    record = lane.record
+    words = record.words
+    with suppress(Killed):
+        if when == "times":
+            evidence_module.pack_into = broken
+        elif when:
+            record.words = Words(words, record._sequence, after=when == "after")  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            evidence_module.pack_into, record.words = pack, words
+
+
+def numbers_of(evidence: Evidence) -> tuple[object, ...]:
+    gap = evidence.least_gap
+    return (
+        *(evidence._all, evidence._at, evidence._refused, evidence._refusals, evidence._upto, evidence.ended),
+        *([*evidence._numbers], [*evidence._times], None if gap is None else gap.state()),
+    )
+
+
+@given(
+    script=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from(["well", "refused", "sent", "quickly", "quickly", "learn", "begin"]),
+            st.sampled_from(["", "", "", "", "times", "before", "after"]),
+            st.integers(1, 90),
+        ),
+        max_size=80,
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_four_workers_some_of_whom_are_killed_know_what_one_knows(script: list[tuple[int, str, str, int]]) -> None:
+    memory, model = open_memory(descriptor()), Evidence(Traffic())
+    shared = factories(memory, 4)
+    group, now = [Worker(each) for each in shared], 100.0
+    for number, what, when, milliseconds in script:
+        now += milliseconds / 1000
+        lane = first_of(group[number])
+        if what in ("well", "refused"):
+            for traffic in (lane.traffic, model.traffic):
+                traffic.failed()
+        sent = model.least_gap._sent[-1] if model.least_gap is not None and model.least_gap._sent else now - 0.001
+        is_published = False
+        with killed(lane, when):
+            lane.change(partial(happens, what, sent, now, lane.limit.evidence), now)
+            is_published = True
+        if is_published or when == "after":
+            happens(what, sent, now, model)
+        if not is_published:
+            group[number] = Worker(shared[number])
+        other = first_of(group[number - 1])
+        other.look()
+        assert numbers_of(other.limit.evidence) == numbers_of(model)
+    os.close(memory.descriptor)
+
+
+def first_of(worker: Worker) -> SharedLane:
+    lane = worker.governor.first
+    assert isinstance(lane, SharedLane)
+    return lane
+
+
+def happens(what: str, sent: float, now: float, evidence: Evidence) -> None:
+    """What an attempt tells that was sent then, and has just ended, or is sent now; or the beginning of a limit."""
+    if what == "refused":
+        evidence.refused("503", now)
+    elif what == "quickly":
+        evidence.refused_quickly(sent, now)
+    elif what == "learn":
+        evidence.learn(0.2, now)
+    elif evidence.least_gap is not None and what == "sent":
+        evidence.least_gap.sent(now)
+    elif evidence.least_gap is not None and what == "begin":
+        evidence.least_gap.begin()
+
+
+def test_a_worker_whose_operation_failed_takes_over_what_is_published(memory: Memory) -> None:
+    """What it had changed by then was not published; nobody has published anything since, either."""
+    (worker,) = workers(memory, 2)[:1]
+    lane = first_of(worker)
+    evidence = lane.limit.evidence
+    lane.change(partial(evidence.refused, "503", 10.0), 10.0)
+    lane.change(partial(evidence.refused_quickly, 9.9, 10.0), 10.0)
+    published = numbers_of(evidence)
+
+    def fails() -> None:
+        evidence._numbers[-1] += 1
+        assert evidence.least_gap is not None
+        evidence.least_gap.sent(11.0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        lane.change(fails, 11.0)
+    lane.refresh(12.0)
+    lane.change(lambda: None, 12.0)
+    assert numbers_of(evidence) == published
+
+
+def test_the_times_of_attempts_have_room_beside_the_record() -> None:
+    full, other = LeastGap(), LeastGap()
+    for number in range(1000):
+        full.sent(number / 10)
+        if number % 7 == 0:
+            full.refused(number / 10, number / 10 + 0.01)
+        else:
+            full.refused(-1.0, number / 10 + 0.01)
+    assert len(full.state()) == NUMBERS
+    other.restore([*full.state(), 5.0])
+    assert other.state() == full.state()
+
+
+def test_workers_find_the_pace_of_an_upstream_without_a_queue_as_one_process_does(memory: Memory) -> None:
+    """An attempt is refused that comes sooner than 1/14 s after the one that was served before."""
+    paces = []
+    for count in (1, 4):
+        group, chance, now, free = workers(memory, count), random.Random(3), 10.0, 0.0
+        for number in range(120):
+            now += chance.choice([0.03, 0.06, 0.08, 0.12])
+            lane = group[number % count].governor.first
+            evidence = lane.limit.evidence
+            if number == 0:
+                lane.change(partial(evidence.refused_quickly, now, now), now)
+            lane.change(partial(happens, "sent", 0.0, now, evidence), now)
+            if now < free:
+                lane.change(partial(happens, "quickly", now, now + 0.001, evidence), now)
+            else:
+                free = now + 1 / 14
+        lane.change(lambda: None, now)
+        paces.append(lane.limit.evidence.known_pace(now))
+    assert paces[0] == paces[1] == pytest.approx(12.25)
 
 
 # -- records of other scopes ----------

@@ -23,6 +23,7 @@ from proxy.retry.policies.bucket_specs import BudgetSpec, QuotaSpec
 from proxy.stores.shared_memory.buckets import SharedBudget, SharedLimiter, SharedPartedQuota, SharedQuota
 from proxy.stores.shared_memory.factory import SharedFactory
 from proxy.stores.shared_memory.hedges import SharedHedges
+from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.records import Memory
 
 SCRIPT = Path(hammering.__file__)
@@ -238,10 +239,12 @@ def test_workers_share_an_apps_own_budget(own_memory: Memory) -> None:
     assert rest.take(1.0, 0.0)
 
 
-def kill_some(memory: Memory, hammers: list[Hammer], what: str, kills: int) -> None:
-    """Kill one of the running ones after the other, and see that the others go on each time; then kill them all."""
+def kill_some(memory: Memory, hammers: list[Hammer], what: str, kills: int, first: int = 0) -> None:
+    """Kill one of the running ones after the other, and see that the others go on each time; then kill them all. Their
+    numbers are those from `first` on.
+    """
     rng = random.Random(7)
-    hammers += [Hammer(memory, number, number, 0, what) for number in range(PROCESSES + kills)]
+    hammers += [Hammer(memory, first + number, number, 0, what) for number in range(PROCESSES + kills)]
     for each in hammers:
         each.expect("ready")
     running, spare = hammers[:PROCESSES], hammers[PROCESSES:]
@@ -282,6 +285,30 @@ def test_a_budget_stays_whole_when_its_users_are_killed(own_memory: Memory, hamm
         assert header.total == header.count + sum(events for _, _, events in slices)
         assert all(first <= last for first, last, _ in slices)
         assert [first for first, _, _ in slices] == sorted(first for first, _, _ in slices)
+
+
+def test_refusals_stay_whole_when_the_workers_that_met_them_are_killed(
+    own_memory: Memory, hammers: list[Hammer]
+) -> None:
+    """Each is counted once, but for the one that a killed worker was just noting; so are the attempts that ended, and
+    what is known of the times between them is of one moment.
+    """
+    own_memory.words[own_memory.row(0)] = PROCESSES + 8
+    kill_some(own_memory, hammers, "refusals", kills=8, first=1)
+    governor = SharedFactory(own_memory).governor("u", "x")
+    lane = governor.first
+    assert isinstance(lane, SharedLane)
+    lane.look()
+    evidence, noted = lane.limit.evidence, sum(each.held for each in hammers)
+    assert noted > 1000
+    assert 0 <= evidence._refusals - noted <= len(hammers)
+    assert 0 <= evidence.ended - noted <= len(hammers)
+    assert evidence._refused <= evidence._refusals
+    gap = evidence.least_gap
+    assert gap is not None
+    assert gap._sent == sorted(gap._sent)
+    assert 0 < len(gap._sent) <= 128
+    assert 0 <= gap._judged <= len(gap._sent)
 
 
 def test_four_processes_keep_hedges_within_their_share(own_memory: Memory, hammers: list[Hammer]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 _NEVER = float("inf")
 
@@ -31,6 +32,9 @@ _SOONER = 3.0
 _CLOSE, _BELOW = 1.5, 0.98
 #: Seconds for which all this is remembered after the last refusal.
 _KNOWN = 120.0
+#: The numbers that stand before the lists in what processes share; and how many numbers there are at most.
+_LISTS = 7
+NUMBERS = _LISTS + _REMEMBERED + 2 * _LATEST
 
 
 #: The part that a refusal takes from a pace that is known to be served, or from a lower one.
@@ -47,12 +51,14 @@ def settled(pace: float, refused: float) -> float:
 
 class LeastGap:
     """The times between the attempts of one lane (the queue of a group of callers), in seconds. `pace`: the pace to
-    send at, in attempts a second, if this client is alone; 0 if the limit is not known closely.
+    send at, in attempts a second, if this client is alone; 0 if the limit is not known closely. `changes`: how often
+    any of this has changed.
     """
 
-    __slots__ = ("_at", "_judged", "_refused", "_row", "_sent", "_served", "pace")
+    __slots__ = ("_at", "_judged", "_refused", "_row", "_sent", "_served", "changes", "pace")
 
     def __init__(self) -> None:
+        self.changes = 0
         self._sent: list[float] = []  # when the latest attempts were sent that were not refused,
         self._judged = 0  # and how many of them are known to be served
         self._served: list[float] = []  # the times after which the latest attempts were served,
@@ -65,13 +71,18 @@ class LeastGap:
         """Forget when attempts were sent, since others were sent meanwhile that are not known here."""
         self._sent.clear()
         self._judged = 0
+        self.changes += 1
 
     def sent(self, now: float) -> None:
-        """Note that an attempt is sent."""
-        self._sent.append(now)
-        if len(self._sent) > _REMEMBERED:
-            del self._sent[0]
+        """Note that an attempt is sent. Another process may have noted a later one already."""
+        sent = self._sent
+        number = len(sent) if not sent or now >= sent[-1] else bisect_right(sent, now)
+        sent.insert(number, now)
+        self._judged += number < self._judged
+        if len(sent) > _REMEMBERED:
+            del sent[0]
             self._judged = max(0, self._judged - 1)
+        self.changes += 1
 
     def refused(self, sent: float, now: float) -> None:
         """Note that an attempt was refused. `sent`: the time at which it was sent. Refusals come sooner than answers:
@@ -81,6 +92,7 @@ class LeastGap:
             self._served.clear()
             self._refused.clear()
         self._at = now
+        self.changes += 1
         number = bisect_right(self._sent, sent) - 1  # the last one of that time
         is_known = number >= 0 and self._sent[number] == sent
         self._serve(bisect_left(self._sent, now - _SOONER * (now - sent)))
@@ -124,3 +136,22 @@ class LeastGap:
         """Whether this client's own attempts are known to be the reason for refusals."""
         known = len(self._refused) >= _REFUSED and len(self._served) >= _SERVED
         return known and self._is_separate and now - self._at <= _KNOWN
+
+    # -- where processes share the lane -------------------------------------------------------------------------------
+
+    def state(self) -> tuple[float, ...]:
+        """All this as numbers, at most NUMBERS of them, for `restore` in another process."""
+        counts = len(self._sent), len(self._served)
+        return (
+            *(self._at, self.pace, self._judged, self._row, *counts, len(self._refused)),
+            *(*self._sent, *self._served, *self._refused),
+        )
+
+    def restore(self, state: Sequence[float]) -> None:
+        """Take over the numbers that `state` returned in another process. More may follow them."""
+        self._at, self.pace = state[:2]
+        self._judged, self._row, sent, served, refused = map(int, state[2:_LISTS])
+        ends = _LISTS + sent, _LISTS + sent + served
+        self._sent, self._served = [*state[_LISTS : ends[0]]], [*state[ends[0] : ends[1]]]
+        self._refused = [*state[ends[1] : ends[1] + refused]]
+        self.changes += 1

@@ -103,6 +103,7 @@ def shared(position: int) -> Callable[[M], M]:
                 self._version = record.version
             except BaseException:
                 self._version = NONE  # what is known here was not published
+                self._evidence.forget()
                 raise
             finally:
                 record.close()
@@ -136,8 +137,8 @@ class SharedLane(Lane):
         self.record = record
         self._scope = scope
         self._key = key
-        self._evidence = SharedEvidence(share)
-        self._evidence.count_by(traffic, record.number)
+        self._evidence = SharedEvidence(record, share)
+        self._evidence.count_by(traffic)
         self._version = NONE  # the version of the record that this object's state is
         self._busy = -_NEVER  # until when calls may be held
         self.held = -_NEVER  # until when some worker's calls are held (seconds)
@@ -305,7 +306,7 @@ class SharedLane(Lane):
         self.refresh(now)
 
     def restore(self, state: tuple[float, ...]) -> None:
-        self._evidence.count_by(self.traffic, self.record.number)  # which may be another one
+        self._evidence.count_by(self.traffic)  # under another number, if the record is another one
         outage = self.outage
         answered_at, probe, since = outage.answered_at, outage.probe, outage.since
         self._busy, self.until, self.delay, status, self.begun, lasts, self.usual_time, well = state[:8]

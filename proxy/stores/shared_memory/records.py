@@ -43,6 +43,8 @@ RECORD = STATE + 2 * COPY
 #: and the number of such records. Each scope has one, in trouble two or three; a record beyond the room takes that of
 #: another scope, whose cooldown is lost then.
 LANE_COPY = 144
+#: The room of what each lane in trouble knows beside its record (`evidence`), in words: two copies.
+BESIDE_COPY = 192
 LANES = 65536
 _LANE = STATE + 2 * LANE_COPY
 #: The same for a quota with parts for apps (`buckets`): the quota's own numbers, and three for each app.
@@ -122,7 +124,7 @@ class Memory:
         counts, sizes = (RECORDS, larges, LANES, PARTED, TURNS), (RECORD, large, _LANE, _PARTED, STATE + TURN_WORDS)
         pages = WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         words = _HEADER + sum(map(table_words, counts, sizes)) + 2 * (SEEN + ANSWERED) + CHANGES + pages
-        words += WORKERS * LANES
+        words += WORKERS * LANES + 2 * BESIDE_COPY * LANES
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
@@ -172,6 +174,12 @@ class Memory:
         (`traffic`). They go on where another worker of that row has left off: only differences count.
         """
         return self.under_way(WORKERS) + worker * LANES
+
+    def beside(self, number: int, version: int) -> int:
+        """The first word of one of the two copies of what the lane of this record's number knows beside its record: the
+        copy of this version. Both are written to only in trouble, so that they take no memory otherwise.
+        """
+        return self.ended(WORKERS) + (2 * number + version % 2) * BESIDE_COPY
 
     def wipe_pages(self, worker: int) -> None:
         """Wipe a worker's pages, after its end or before its start: none of its calls waits, and nothing is under
@@ -399,6 +407,11 @@ class Record:
         self._copies = (at + STATE) * 8, (at + STATE + self._table.copy) * 8
         self._mutex = Mutex(self._map, at * 8)
         self._take, self.free = self._mutex.take, self._mutex.free
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that has the record."""
+        return self._table.memory
 
     @property
     def number(self) -> int:
