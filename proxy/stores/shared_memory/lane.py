@@ -64,7 +64,7 @@ SHARED: Names = {
         "sendings",
     ),
     SinceCut: ("doubled_at", "fastest", "latest", "refused", "sent", "served", "unanswered"),
-    Trial: ("_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
+    Trial: ("_by_silence", "_is_first", "_seen", "_share", "_since", "_slowness", "first", "is_on", "pace", "second"),
     Cohort: ("_logs", "_timed", "ended", "quick", "refused", "silent", "under_way"),
     Outage: (
         *("_gap", "_probed_at", "_since", "_tried_at", "_turned", "_turned_at", "answered_at", "begins_again"),
