@@ -163,7 +163,8 @@ class Exchange(CallDriver):
         """End the call, because the process ends."""
         now = monotonic()
         if not self.delivery.status:
-            self.notify(now, Call.cut, (now,))
+            sent = any(each.stream is not None or each.sent_on is not None for each in self.flights.values())
+            self.notify(now, Call.cut, (now, sent))
         if not self.over:  # an answer is under way
             self.delivery.detail = SHUT_DOWN
             self.delivery.break_off(None, grpc=self.plan.is_grpc)

@@ -135,7 +135,8 @@ class CallEnd:
     proxy's own; `detail`: the text of the parameter `details` of Proxy-Status. `held`: seconds for which the proxy has
     held the answer. `cooling`: seconds that are left of the cooldown which ended the call; `named`: seconds of the
     delay that the upstream's answer asked for when it arrived. `no_place`: the call ended because too many attempts
-    were under way (`concurrency`).
+    were under way (`concurrency`). `cut_short`: the process ended before an answer to a request that may have been
+    carried out, and must not be sent again unasked.
     """
 
     outcome: Outcome
@@ -148,6 +149,7 @@ class CallEnd:
     cooling: float = 0.0
     named: float = 0.0
     no_place: bool = False
+    cut_short: bool = False
 
 
 def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Changes:
@@ -165,7 +167,7 @@ def answer_fields(policy: Policy, fields: Fields | None, end: CallEnd) -> Change
                 changes.add.append((name, str(attempts - 1)))
     if "envoy" in policy.attempt_headers:
         changes.put("x-envoy-attempt-count", str(attempts))
-    if gave_up(policy, end.outcome, attempts, no_place=end.no_place):
+    if end.cut_short or gave_up(policy, end.outcome, attempts, no_place=end.no_place):
         _forbid_retries(changes, _retries_forbidden(policy, fields, end.grpc))
     if fields is not None and (end.held >= 1.0 or end.cooling):
         _settle_retry_after(changes, fields, end)

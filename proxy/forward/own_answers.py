@@ -18,7 +18,7 @@ from proxy.hidden_values import shown
 from proxy.observe import masking
 from proxy.retry.call.actions import Answer
 from proxy.retry.call.call_state import CallState
-from proxy.retry.call.reasons import SHUT_DOWN
+from proxy.retry.call.reasons import CUT_SHORT, SHUT_DOWN
 from proxy.retry.facts import UNAVAILABLE, Outcome, Request, grpc_status_of_http
 from proxy.retry.policies.policy import Policy
 from proxy.wire.head import RequestHead, ResponseHead
@@ -128,6 +128,7 @@ def answer_of(action: Answer, call: CallState, before: str = "") -> tuple[int, b
     """
     policy, attempts, grpc = call.policy, call.attempts, call.request.is_grpc
     end = CallEnd(action.outcome, attempts, grpc, error=action.error, no_place=call.found_no_place)
+    end.cut_short = action.detail == CUT_SHORT
     detail = action.detail if before else _with_place(action.detail, call)
     if policy.target is not None:
         detail = shown(detail, policy.target.hidden)

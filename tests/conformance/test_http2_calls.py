@@ -606,6 +606,26 @@ def test_draining_loses_no_call(tmp_path: Path) -> None:
             assert proxy.process.wait(15) == 0
 
 
+def test_no_app_is_asked_to_repeat_what_may_have_been_carried_out(tmp_path: Path) -> None:
+    """Calls are in flight when `drain` has run out: gRPC calls, a POST, and a GET."""
+    with Http2Proxy(tmp_path, "drain: 100ms\n" + RETRYING, number=1) as proxy:
+        place = proxy.place()
+        app = proxy.http2()
+        with app.peer:
+            app.send(headers(1, place.grpc(), end=False), data(1, b"m", end=True))
+            app.send(headers(3, place.fields("POST"), end=False), data(3, b"m", end=True), headers(5, place.fields()))
+            upstream = place.accept()
+            for number in (1, 3, 5):
+                upstream.until(HEADERS, stream=number)
+            proxy.process.send_signal(signal.SIGTERM)
+            grpc, post, get = (app.answer(number) for number in (1, 3, 5))
+            assert (grpc.grpc_status, grpc.get("grpc-retry-pushback-ms")) == (14, "-1")
+            assert (post.status, post.get("x-should-retry")) == (502, "false")
+            assert grpc.get("retry-after") is post.get("retry-after") is None
+            assert (get.status, get.get("retry-after")) == (503, "1")
+            assert proxy.process.wait(15) == 0
+
+
 def test_a_reset_flood_of_one_app_leaves_others_alone(proxy: Http2Proxy, place: Place) -> None:
     flood = b"".join(headers(number, place.fields()) + rst(number, CANCEL) for number in range(1, 3001, 2))
     with proxy.app() as bad:

@@ -29,6 +29,7 @@ assert main._QUIET < 5.0
 main._QUIET = 5.0
 """
 SHUT_DOWN = "the proxy shut down, and no longer waited for it"
+CUT_SHORT = "the proxy shut down, and no longer waited for its answer: it may have been carried out"
 
 
 def both(**upstreams: Upstream) -> str:
@@ -118,15 +119,64 @@ async def test_calls_without_an_answer_are_told_when_drain_has_run_out(workers: 
         running.signal(signal.SIGTERM)
         got = {name: await call for name, call in calls.items()}
         assert await running.ended() == 0
-        for name in ("silent", "upload"):
+        for name, status, detail, later in (("silent", 503, SHUT_DOWN, "1"), ("upload", 502, CUT_SHORT, None)):
             told = json.loads(got[name].body)
-            assert (got[name].status, told["outcome"], told["detail"]) == (503, "overloaded", SHUT_DOWN)
-            assert (got[name].headers["retry-after"], got[name].headers["connection"]) == ("1", "close")
+            assert (got[name].status, told["outcome"], told["detail"]) == (status, "overloaded", detail)
+            assert (got[name].headers.get("retry-after"), got[name].headers["connection"]) == (later, "close")
         assert (got["busy"].status, got["busy"].body) == (503, b"busy")
         lines = [line for line in running.lines if line["event"] == "call"]
-        assert [(line["status"], line["outcome"]) for line in lines] == [(503, "overloaded")] * 3
+        assert sorted((line["status"], line["outcome"]) for line in lines) == [
+            (502, "overloaded"),
+            *[(503, "overloaded")] * 2,
+        ]
         assert {line["history"][-1]["decision"] for line in lines} == {"overloaded"}
         assert running.lines[-1]["calls_cut"] == 3
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["the first call", "one that went at once"])
+@pytest.mark.parametrize(
+    ("policy", "fields", "repeatable"),
+    [
+        ("", "", False),
+        ("dialects: [http, stripe]", "", False),
+        ("idempotency_key: {inject: true}", "", False),
+        ("dialects: [http, stripe]\n    idempotency_key: {inject: true}", "", False),
+        ("classify: {unsafe_methods: never}", "", False),
+        ("mode: off", "", False),
+        ("strategy: none", "", False),
+        ("", "Idempotency-Key: k\r\n", True),
+        ("classify: {unsafe_methods: always}", "", True),
+        ("dialects: [http, openai]", "", True),
+    ],
+)
+async def test_no_app_is_asked_to_repeat_what_may_have_been_carried_out(
+    policy: str, fields: str, repeatable: bool, before: int, tmp_path: Path
+) -> None:
+    """A POST is in flight when `drain` has run out. Clients repeat any request by a Retry-After, and some by a 503."""
+    async with (
+        Upstream(*[answer(200)] * before, hang) as upstream,
+        Redrive(tmp_path, config(upstream, "drain: 100ms\n") + f"    {policy}\n") as running,
+    ):
+        for _ in range(before):
+            await with_aiohttp("POST", f"{running.url}/a/x", b"abc")
+        host, port = running.authority.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST /a/x HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\n{fields}\r\nabc".encode())
+        await upstream.until(before + 1)
+        running.signal(signal.SIGTERM)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        assert await running.ended() == 0
+        line, *rest = head.decode().lower().split("\r\n")
+        told = dict(each.split(": ", 1) for each in rest)
+        assert "error=connection_terminated" in told["proxy-status"]
+        assert f'"{SHUT_DOWN if repeatable else CUT_SHORT}"'.encode() in body
+        asked = told.get("retry-after"), told.get("x-should-retry"), told.get("stripe-should-retry")
+        if repeatable:
+            assert (line.split()[1], *asked) == ("503", "1", None, None)
+        else:
+            assert (line.split()[1], *asked) == ("502", None, "false", "false" if "stripe" in policy else None)
+        assert len(upstream.requests) == before + 1
 
 
 # -- limits ----------

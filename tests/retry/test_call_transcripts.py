@@ -28,7 +28,7 @@ from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, Finish, H
 from proxy.retry.facts import Class, FaultKind, MappingFields, Outcome, Reply, Request
 from proxy.retry.policies.bucket_specs import BucketRef, QuotaSpec, RateSpec, ThrottleSpec
 from proxy.retry.policies.dialect import Classify, Dialect, Rule
-from proxy.retry.policies.policy import Backoff, Policy, PushbackPolicy, Strategy, Timeouts
+from proxy.retry.policies.policy import Backoff, IdempotencyKey, Policy, PushbackPolicy, Strategy, Timeouts
 from proxy.retry.queues.waiting_room import WaitingRoom
 from proxy.retry.scopes.registry import Registry
 
@@ -613,6 +613,27 @@ class TestTheProcessEnds:
         assert [(record.decision, record.because) for record in play.call.so_far.history] == [
             ("overloaded", "the proxy shut down, and no longer waited for it")
         ]
+
+    def test_what_may_have_been_carried_out_is_not_answered_like_what_was_not(self) -> None:
+        """A POST flies, or waits for its retry. A key that redrive added will not be on the app's next request."""
+        keyed = replace(STANDARD, idempotency_key=IdempotencyKey(inject=True))
+        unknown, later = (502, None), (503, 1.0)
+        broken = (fault(1, "reset", at=0.05),)
+        for policy, events, sent, expected in (
+            (STANDARD, (), True, unknown),
+            (STANDARD, (), False, later),
+            (keyed, (), True, unknown),
+            (keyed, broken, False, unknown),
+            (keyed, (*broken, wake(0.15)), False, unknown),
+            (keyed, (reply(1, 429, at=0.05), wake(0.15)), False, later),
+            (keyed, (reply(1, 429, at=0.05), wake(0.15)), True, unknown),
+        ):
+            call = Playbook(policy, method="POST").call
+            for event in (start(), *events):
+                event.happen(call, event.at)
+            actions = call.cut(0.2, sent)
+            (answer,) = [action for action in actions if isinstance(action, Answer)]
+            assert (answer.status, answer.retry_after) == expected, (policy.idempotency_key, events, sent)
 
     def test_while_a_retry_waits_the_kept_answer_goes_to_the_app_and_its_price_comes_back(self) -> None:
         play = Playbook(STANDARD)

@@ -7,17 +7,20 @@ changes the call's state. All return the actions for the driver.
 
 from __future__ import annotations
 
+from proxy.retry.answers.classification import classify_fault, read_by
 from proxy.retry.call.actions import Actions, Cancel
 from proxy.retry.call.call_history import revise
 from proxy.retry.call.call_state import CallState
 from proxy.retry.call.endings import finish, take_back
-from proxy.retry.call.flows import SequentialFlow
-from proxy.retry.call.reasons import OUTGREW, SHUT_DOWN, own_answer
+from proxy.retry.call.flows import SequentialFlow, is_safe
+from proxy.retry.call.reasons import CUT_SHORT, OUTGREW, SHUT_DOWN, own_answer
 from proxy.retry.call.states import Delivering, Done, Flying, Next
-from proxy.retry.facts import Fault, Outcome
+from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
 _SUCCESS = Outcome.SUCCESS
+#: The end of an attempt that is broken off because the process ends, as section 4 of the contract counts it.
+_BROKEN_OFF = Fault(FaultKind.RESET, Progress.UNKNOWN)
 
 
 def replay_lost(call: CallState, flow: SequentialFlow, now: float, furthest: int) -> Actions:
@@ -54,18 +57,37 @@ def app_gone(call: CallState, now: float) -> Actions:
     return (*actions, *call.discard(), *finish(call, gone, now))
 
 
-def cut(call: CallState, flow: SequentialFlow, now: float) -> Actions:
+def cut(call: CallState, flow: SequentialFlow, now: float, sent: bool) -> Actions:
     """End the call, because the process ends. Break off the answer that is being delivered; if there is none, deliver
     the answer that is held or, if there is none either, the proxy's own. Nothing more is sent, to any upstream. `flow`:
-    the call's flow.
+    the call's flow. `sent`: bytes of an attempt in flight may have been sent.
     """
     state = call.state
     if type(state) is Delivering:
         return (Cancel(state.attempt), *break_delivery(call, state, Outcome.COMMITTED, now, SHUT_DOWN))
     call.committed = True  # no other upstream takes it, even if a hedge or a gate found no place before
-    if type(state) is Flying:
-        return flow.break_off(call, Outcome.OVERLOADED, SHUT_DOWN, now)
-    return () if type(state) is Done else flow.withdraw(call, Outcome.OVERLOADED, now, SHUT_DOWN)
+    is_flying = type(state) is Flying
+    is_unknown = (sent and is_flying) or (call.ambiguous and (call.failure is None or call.failure.status is None))
+    why = CUT_SHORT if is_unknown and not _may_be_sent_again(call) else SHUT_DOWN
+    if is_flying:
+        return flow.break_off(call, Outcome.OVERLOADED, why, now)
+    return () if type(state) is Done else flow.withdraw(call, Outcome.OVERLOADED, now, why)
+
+
+def _may_be_sent_again(call: CallState) -> bool:
+    """Whether the app may send the call's request again although an attempt may have been carried out (contract,
+    "Safety", 3). An idempotency key that redrive adds does not count: the app's next request would get
+    another one.
+    """
+    request, rules, key = call.request, call.policy.classify, call.policy.idempotency_key
+    if rules.unsafe_methods == "always" or call.policy.strategy.safe_methods:
+        return True
+    if request.is_idempotent(key.header.lower(), False) or read_by(rules, request) is not None:
+        return True
+    if key.inject and request.method in ("POST", "PATCH"):
+        return False
+    verdict = classify_fault(rules, request, _BROKEN_OFF)
+    return is_safe(verdict, _BROKEN_OFF, False, rules.unsafe_methods)
 
 
 def denied(call: CallState, attempt: int, detail: str, now: float) -> Actions:

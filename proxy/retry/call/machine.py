@@ -463,11 +463,12 @@ class Call:
         """End the call because the app has gone away: send nothing more, and give unused payments back."""
         return interruptions.app_gone(self.so_far, now)
 
-    def cut(self, now: float) -> Actions:
+    def cut(self, now: float, sent: bool = True) -> Actions:
         """End the call because the process ends. Break off the answer that is being delivered; if there is none,
-        deliver the answer that is held or, if there is none either, the proxy's own.
+        deliver the answer that is held or, if there is none either, the proxy's own. `sent`: bytes of an attempt in
+        flight may have been sent.
         """
-        return interruptions.cut(self.so_far, self._flow, now)
+        return interruptions.cut(self.so_far, self._flow, now, sent)
 
     def denied(self, attempt: int, detail: str, now: float) -> Actions:
         """End the call because the destination of this attempt is not allowed, so that the attempt was not sent. The

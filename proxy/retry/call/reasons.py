@@ -26,6 +26,7 @@ CIRCUIT_OPEN = "the circuit breaker of every endpoint is open"
 NO_TOKEN = f"{GATES['rate']} has no token for it"
 BY_OWN_CODE = "the strategy refuses it"
 SHUT_DOWN = "the proxy shut down, and no longer waited for it"
+CUT_SHORT = "the proxy shut down, and no longer waited for its answer: it may have been carried out"
 
 
 def held_too_long(gate: str, wait: float, left: float | None, usual: float = 0.0) -> str:
@@ -178,6 +179,8 @@ def own_answer(
     usual, title, text, error = _BY_OUTCOME[outcome]
     if detail == SHUT_DOWN:  # RFC 9209 section 2.3.8: not for lack of room; the proxy itself closed
         error = "connection_terminated"
+    elif detail == CUT_SHORT:  # clients repeat any request after a 503, or by its Retry-After
+        return Answer(502, "Bad gateway", detail, outcome, None, "connection_terminated", None)
     grpc_status = UNAVAILABLE if outcome in (Outcome.CIRCUIT_OPEN, Outcome.OUTAGE) else None  # contract, section 12
     return Answer(status or usual, title, detail or text, outcome, retry_after, error, grpc_status)
 

@@ -227,9 +227,10 @@ class RequestHead(Head):
         host: the Host to send instead of the one that came; None sends what came, or with the absolute form the
             target's authority.
         drop: lower-case names of further fields to leave out. Hop-by-hop fields, those that Connection names,
-            X-Retry-* and X-Attempt-Count are always left out; Transfer-Encoding and Content-Length only if named in
-            `drop`. Max-Forwards of OPTIONS and TRACE is counted down in its place. An upgrade keeps its Upgrade
-            (without h2c), TE its `trailers`, and Connection names them (RFC 9110 sections 7.8, 10.1.4).
+            X-Retry-Disable, X-Retry-Timeout and X-Attempt-Count are always left out; Transfer-Encoding and
+            Content-Length only if named in `drop`. Max-Forwards of OPTIONS and TRACE is counted down in its place. An
+            upgrade keeps its Upgrade (without h2c), TE its `trailers`, and Connection names them (RFC 9110 sections
+            7.8, 10.1.4).
         """
         if target is None:
             target = self.path if self.form == "absolute" else self.target
