@@ -10,7 +10,7 @@ import pytest
 from support.front import STANDARD, Front, request, to
 from support.scripted import Upstream, answer, gated, hang
 
-from proxy.retry.call.reasons import SHUT_DOWN
+from proxy.retry.call.reasons import CUT_SHORT, SHUT_DOWN
 from proxy.retry.facts import Outcome
 from proxy.retry.policies.policy import Backoff
 from proxy.server import acceptor
@@ -32,6 +32,29 @@ async def test_a_call_without_an_answer_is_told() -> None:
         app.vanish()
         await ended
         assert front.observed.outcomes == [Outcome.OVERLOADED]
+
+
+@pytest.mark.parametrize(("scheme", "expected"), [("http", (502, None, CUT_SHORT)), ("https", (503, "1", SHUT_DOWN))])
+async def test_a_post_that_was_not_sent_may_be_sent_again(scheme: str, expected: tuple[object, ...]) -> None:
+    """The upstream takes the connection, and says nothing: nothing of a request is sent before TLS begins."""
+    came = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        came.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Front(to("api", url)) as front, front.app() as app:
+            app.send(request("POST", "/api/", "Content-Length: 3", host="127.0.0.1") + b"abc")
+            await came.wait()
+            ended = asyncio.create_task(front.path.close())
+            response = await app.read()
+            app.vanish()
+            await ended
+            assert (response.status, response.one("retry-after"), json.loads(response.body)["detail"]) == expected
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["the first call", "one that went at once"])

@@ -134,7 +134,7 @@ class Redrive:
         for _ in range(number):
             found = await self.line(lambda line: line["event"] == "call", at)
             assert found is not None
-            at = self.lines.index(found) + 1
+            at = next(n for n, line in enumerate(self.lines) if line is found) + 1  # others may be equal
         assert found is not None
         return found
 

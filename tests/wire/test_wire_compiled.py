@@ -56,6 +56,7 @@ TOLD = [
     answer("HTTP/1.1 503 ", "transfer-encoding:chunked", "Retry-After: 1", "X-Attempt-Count: 3", "Server: s")
     + b"0\r\n\r\n",
     answer("HTTP/1.1 429 Too many", "Content-Length: 000", "RateLimit: A", "www-authenticate: Basic x"),
+    answer("HTTP/1.1 200 OK", "Content-Length: 0", "X-App: web", "Connection: close", "x-retry-priority: low", "A: b"),
 ]
 
 
@@ -207,6 +208,12 @@ def test_heads_that_were_read_by_other_names_say_nothing(naming: int) -> None:
     many = scanned("X-Team: a", "Connection: close", "Keep-Alive: 1", "Proxy-Connection: a", "Proxy-Authorization: b")
     assert same_naming(many, many, after) == -1, "there is no place for so many lines"
     assert same_naming(scanned(), scanned("A: b"), after) == 1
+
+
+def test_an_answer_without_the_names_that_requests_are_searched_for_has_none_of_them(naming: int) -> None:
+    head = scan_answer(answer("HTTP/1.1 200 OK", "Content-Length: 0", "X-App: a", "X-Retry-Priority: b"), None, 999, 99)
+    assert naming and head is not None
+    assert head.message(b"A: b\r\n", b"", NAMING) == answer("HTTP/1.1 200 OK", "Content-Length: 0", "A: b")
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,7 @@ cdef bint fields(bytes data, Py_ssize_t at, Py_ssize_t most, Py_ssize_t count, N
     memset(&head.edges, 0, sizeof(Edges))
     head.edges.first = <int>at
     head.edges.whole = True
-    head.edges.reading = READING
+    head.edges.reading = READING if names is REQUEST else 0  # no line of an answer is left out only if asked to be
     head.length = -1
     head.chunked = False
     head.keep_alive = True

@@ -5,7 +5,7 @@ cdef enum:
 #: Offsets in a head: of the first field line, and of begin and end of the line of Host, 0 if there is none. `cuts`: how
 #: many of the lines follow that are left out, in order, each with its begin and end; `whole`: none of them is missing
 #: here. `asked`: a bit for each of these that is left out only if its name is asked to be; `naming`: a bit for each that
-#: may name an app. `reading`: by which names (`read_also`).
+#: may name an app. `reading`: by which names (`read_also`), 0 in an answer, whose lines of these names are not here.
 cdef struct Edges:
     int first
     int host
