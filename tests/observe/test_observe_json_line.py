@@ -71,6 +71,7 @@ ATTEMPTS = {
     "key_why": TEXTS,
     "aside": st.booleans(),
     "range": st.sampled_from(["", "bytes=7-"]),
+    "error": st.sampled_from(["", "dns_error"]),
 }
 RECORDS = st.builds(AttemptRecord, **ATTEMPTS)
 FALLBACKS = st.builds(FallbackRecord, to=TEXTS, outcome=st.sampled_from(Outcome), skipped=TEXTS)
