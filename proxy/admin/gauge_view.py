@@ -7,7 +7,15 @@ from typing import Any
 
 from proxy.admin import weather_view
 from proxy.admin.bucket_view import all_buckets
-from proxy.admin.holders import circuits, cooldowns, credentials, open_circuits, under_way, usable_credentials
+from proxy.admin.holders import (
+    circuits,
+    cooldowns,
+    credentials,
+    open_circuits,
+    readable_files,
+    under_way,
+    usable_credentials,
+)
 from proxy.admin.turns import in_turns
 from proxy.admin.upstream_view import provisions
 from proxy.config.settings import Settings
@@ -57,6 +65,7 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         capacities[label] = capacity
         levels[label] = min(level, levels.get(label, level))
     provided = await provisions(settings.router, registry)
+    keys = await credentials(settings.router, registry, now)
     limited = await under_way(settings.router, registry, now)
     left = await cooldowns(settings.router, registry, now)
     lanes = weather_view.by_upstream(weather.lanes())
@@ -80,7 +89,8 @@ async def gauges(  # noqa: PLR0913  a record of all gauges is built
         circuits=_of_endpoints(
             open_circuits(await circuits(settings.router, registry, now), settings.router), settings.hidden
         ),
-        credentials=usable_credentials(await credentials(settings.router, registry, now)),
+        credentials=usable_credentials(keys),
+        key_files=readable_files(keys),
         under_way=[(label, used) for label, (used, _) in limited.items()],
         waiting_for_place=[(label, waiting) for label, (_, waiting) in limited.items()],
         buffered_bytes=usage.buffered,

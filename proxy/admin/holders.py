@@ -26,12 +26,14 @@ class Circuit:
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A credential of an upstream, by its number, from 1. `left` is the number of seconds for which it is still put
-    aside, 0 if it is not; `cooling`, the seconds for which callers with it are still asked to wait.
+    aside, 0 if it is not; `cooling`, the seconds for which callers with it are still asked to wait. `file`: whether
+    the file that its value is from could be read when it last changed; None if the value is from no file.
     """
 
     key: int
     left: float = 0.0
     cooling: float = 0.0
+    file: bool | None = None
 
     def as_data(self) -> dict[str, Any]:
         """The credential for JSON."""
@@ -40,6 +42,7 @@ class Credential:
             "usable": not self.left,
             "seconds_left": round(self.left, 3),
             "cooldown_seconds": round(self.cooling, 3),
+            "file_readable": self.file,
         }
 
 
@@ -104,6 +107,7 @@ def _credentials(upstream: Upstream, registry: Registry, now: float, held: Seque
     """
     definition, roster = upstream.policy.credentials, registry.roster(upstream.label)
     digests = () if definition is None else definition.digests
+    files = (definition.files if definition is not None else ()) or (None,) * len(digests)
     groups = [credential_of(KeyFields(digest)) if held else b"" for digest in digests]
     endpoints = [share.label for share in upstream.policy.endpoints] if len(upstream.policy.endpoints) > 1 else []
     return [
@@ -111,8 +115,9 @@ def _credentials(upstream: Upstream, registry: Registry, now: float, held: Seque
             key,
             max(0.0, roster.aside_until(digest) - now),
             max((governor.lanes.left_of(group, endpoints, now) for governor in held), default=0.0),
+            None if file is None else not file.is_stale,
         )
-        for key, (digest, group) in enumerate(zip(digests, groups, strict=True), 1)
+        for key, (digest, group, file) in enumerate(zip(digests, groups, files, strict=True), 1)
     ]
 
 
@@ -132,6 +137,14 @@ def usable_credentials(found: Mapping[str, Sequence[Credential]]) -> list[tuple[
     that is not. `found`: the credentials of each upstream, by its label.
     """
     return [((label, str(each.key)), float(not each.left)) for label, keys in found.items() for each in keys]
+
+
+def readable_files(found: Mapping[str, Sequence[Credential]]) -> list[tuple[tuple[str, str], float]]:
+    """The samples of a gauge, by upstream and the credential's number, for credentials from files: 0 for one whose file
+    can't be read. `found`: the credentials of each upstream, by its label.
+    """
+    every = ((label, each) for label, keys in found.items() for each in keys)
+    return [((label, str(each.key)), float(each.file)) for label, each in every if each.file is not None]
 
 
 async def under_way(router: Router, registry: Registry, now: float) -> dict[str, tuple[int, int]]:

@@ -109,9 +109,9 @@ class Upstreams:
         if not isinstance(typed, dict):
             return None
         full = CREDENTIALS.filled(typed)
-        read = [self._secret(each, path, number) for number, each in enumerate(full["values"])]
+        read = [self._secret(each, full["format"], path, number) for number, each in enumerate(full["values"])]
         values = tuple(full["format"].replace("{}", value) for value, _ in read)
-        files = tuple(None if file is None else KeyFile(file, full["format"]) for _, file in read)
+        files = tuple(file for _, file in read)
         tree = merged["credentials"].copy()
         written, hidden = tree["values"], Seq(tree["values"].mark)
         for number, mark in enumerate(written.marks, 1):
@@ -130,10 +130,10 @@ class Upstreams:
             )
         return Credentials(full["header"], values, full["pick"], files if any(files) else ())
 
-    def _secret(self, value: str | SecretFile, path: Path, number: int) -> tuple[str, str | None]:
+    def _secret(self, value: str | SecretFile, format: str, path: Path, number: int) -> tuple[str, KeyFile | None]:
         """Return the value of the upstream's credential with this number (from 1), and the file that it stands in, None
-        for none. A file that can't be read keeps the value that it had before in this process. `path`: the upstream's,
-        for errors.
+        for none. A file that can't be read keeps the value that it had before in this process. `format`: of the field's
+        value; `path`: the upstream's, for errors.
         """
         if not isinstance(value, SecretFile):
             return value, None
@@ -152,8 +152,8 @@ class Upstreams:
                     else ": write the key into it, and nothing else"
                 )
                 self._problems.add(value.mark, where, f"{why}{remedy}")
-                return "", file
-        return _LAST_VALUES[file], file
+            return _LAST_VALUES.get(file, ""), KeyFile(file, format, is_stale=True)
+        return _LAST_VALUES[file], KeyFile(file, format)
 
     def fallback(self) -> Upstream | None:
         """Compile the upstream after which upstreams are made for hosts that the configuration does not name. Its

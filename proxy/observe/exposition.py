@@ -36,7 +36,7 @@ class Gauges:
     cause: `held` (calls that are held); by upstream, app and cause: `held_by_app` (the same, if the configuration names
     apps). By upstream and limit: `remaining` (what is left of the upstream's own limits). By upstream and endpoint:
     `circuits` (1: open), `places` (the limit that was found; infinity: none) and `outages` (1: there is one). By
-    upstream and number: `credentials` (1: usable).
+    upstream and number: `credentials` (1: usable) and, for those from files, `key_files` (1: readable).
     """
 
     levels: Sequence[tuple[str, float]] = ()
@@ -51,6 +51,7 @@ class Gauges:
     remaining: Sequence[tuple[tuple[str, str], float]] = ()
     circuits: Sequence[tuple[tuple[str, str], float]] = ()
     credentials: Sequence[tuple[tuple[str, str], float]] = ()
+    key_files: Sequence[tuple[tuple[str, str], float]] = ()
     under_way: Sequence[tuple[str, float]] = ()
     waiting_for_place: Sequence[tuple[str, float]] = ()
     buffered_bytes: float = 0.0
@@ -244,6 +245,8 @@ def _gauges(gauges: Gauges) -> Iterator[Any]:
     yield _gauge("redrive_circuit_open", opened, ("upstream", "endpoint"), gauges.circuits)
     usable = "Whether a credential is in use; 0: its upstream refused it, and it is put aside for a while."
     yield _gauge("redrive_credential_usable", usable, ("upstream", "key"), gauges.credentials)
+    read = "Whether the file of a credential could be read when it last changed; 0: an earlier value stays in use."
+    yield _gauge("redrive_key_file_readable", read, ("upstream", "key"), gauges.key_files)
     now = "Attempts under way where concurrency limits them."
     yield _gauge("redrive_concurrency", now, "upstream", gauges.under_way)
     waiting = "Calls that wait for a place among the attempts under way."

@@ -158,14 +158,15 @@ def test_no_command_shows_one(
         assert '"key": 1' in told["test tests.yaml --json"]
 
 
-async def usable(running: Redrive) -> dict[str, float]:
+async def gauge(running: Redrive, name: str = "redrive_credential_usable") -> dict[str, float]:
+    """The gauge's samples by the key's number."""
     async with aiohttp.ClientSession() as session, session.get(f"{running.admin}/metrics") as got:
         text = await got.text()
     return {
         sample.labels["key"]: sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name == "redrive_credential_usable"
+        if sample.name == name
     }
 
 
@@ -192,14 +193,14 @@ async def test_a_refused_key_is_put_aside_by_all_workers_and_told_of(workers: in
         Upstream(judge) as upstream,
         Redrive(tmp_path, config.replace("URL", upstream.url), listen=LISTEN.format(workers)) as running,
     ):
-        assert await usable(running) == {"1": 1.0, "2": 1.0}
+        assert await gauge(running) == {"1": 1.0, "2": 1.0}
         statuses = [(await with_aiohttp("GET", f"{running.url}/llm/x")).status for _ in range(20)]
         assert statuses.count(401) == 1
         told = await running.line(lambda line: line["event"] == "credential_aside")
         assert told is not None
         assert (told["upstream"], told["key"]) == ("llm", 1)
         assert sum(line["event"] == "credential_aside" for line in running.lines) == 1
-        assert await usable(running) == {"1": 0.0, "2": 1.0}
+        assert await gauge(running) == {"1": 0.0, "2": 1.0}
         (aside,) = (await show(running, "readyz?verbose"))["credentials_aside"]
         assert (aside["upstream"], aside["key"]) == ("llm", 1)
         assert 290 < aside["seconds_left"] <= 300
@@ -213,3 +214,29 @@ async def test_a_refused_key_is_put_aside_by_all_workers_and_told_of(workers: in
         (row,) = (await show(running, "upstreams"))["upstreams"]
         assert [each["cooldown_seconds"] > 25 for each in row["credentials"]] == [False, True]
         assert (row["cooldown"]["holds"], row["cooldown"]["key"]) == ("callers with key 2", 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_key_file_that_is_gone_is_told_of_until_it_is_back(workers: int, tmp_path: Path) -> None:
+    """The earlier value stays in use: only who watches learns that a restart would fail."""
+    key = tmp_path / "key"
+    key.write_text("old\n")
+    config = (
+        "upstreams: {llm: {url: URL, credentials: {header: X-Api-Key, values: [{file: key}, fixed], pick: first}}}\n"
+    )
+    async with (
+        Upstream(answer(200, b"ok")) as upstream,
+        Redrive(tmp_path, config.replace("URL", upstream.url), listen=LISTEN.format(workers)) as running,
+    ):
+        assert await gauge(running, "redrive_key_file_readable") == {"1": 1.0}
+        for readable in (False, True):
+            before = len(running.lines)
+            key.unlink() if not readable else key.write_text("new\n")
+            told = await running.line(lambda line: line["event"] == "reload", before)
+            assert told is not None
+            assert ("can't be read" in str(told.get("warnings"))) is not readable
+            assert await gauge(running, "redrive_key_file_readable") == {"1": float(readable)}
+            (row,) = (await show(running, "upstreams"))["upstreams"]
+            assert [each["file_readable"] for each in row["credentials"]] == [readable, None]
+            assert (await with_aiohttp("GET", f"{running.url}/llm/x")).status == 200
+        assert [each.one("x-api-key") for each in upstream.requests] == ["old", "new"]

@@ -85,7 +85,7 @@ Samples = dict[str, float]
 #: Alerts about what does not happen here; deploy/prometheus/alerts_test.yml has them.
 PLAYED_ALONE = {
     *("RedriveAbsent", "RedriveConcurrencyFull", "RedriveLogLinesLost", "RedriveOutage", "RedriveRedisOut"),
-    *("RedriveWorkersDying", "RedriveLimitUsedUp", "RedriveAppOutOfRetries"),
+    *("RedriveWorkersDying", "RedriveLimitUsedUp", "RedriveAppOutOfRetries", "RedriveKeyFileUnreadable"),
 }
 
 

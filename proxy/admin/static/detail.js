@@ -125,7 +125,7 @@ export class Detail {
     const places = [
       ...weather_in_words(live),
       ...(loaded?.circuits ?? []).map(({ endpoint, open, seconds_left }) => `${endpoint}: ${open ? `open, ${probe(seconds_left)}` : "circuit closed"}`),
-      ...(loaded?.credentials ?? []).map((key) => `key ${key.key}: ${key.usable ? (key.cooldown_seconds ? `cooling down for another ${seconds(key.cooldown_seconds)}` : "in use") : `put aside for another ${seconds(key.seconds_left)}`}`),
+      ...(loaded?.credentials ?? []).map((key) => `key ${key.key}: ${key.usable ? (key.cooldown_seconds ? `cooling down for another ${seconds(key.cooldown_seconds)}` : "in use") : `put aside for another ${seconds(key.seconds_left)}`}${key.file_readable === false ? "; its file can't be read, and the earlier value stays in use" : ""}`),
     ];
     refresh(parts.places, h("div", {}, places.map((text) => h("li", { "data-tone": / in use$| closed$/.test(text) ? null : "wait" }, text))));
     parts.waits.hidden = !places.length && parts.left.hidden;

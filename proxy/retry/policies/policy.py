@@ -214,14 +214,17 @@ class Fallback:
 
 class KeyFile:
     """A file that has the value of a credential. `path`: its path. `format`: the field's value, in which {} stands for
-    the file's content. `renewed_at`: the time at which a 401 last led to the discovery of a new content (seconds).
+    the file's content. `is_stale`: whether the file could not be read when the configuration was last loaded, so that
+    the value is an earlier one. `renewed_at`: the time at which a 401 last led to the discovery of a new content
+    (seconds).
     """
 
-    __slots__ = ("_read_at", "format", "path", "renewed_at")
+    __slots__ = ("_read_at", "format", "is_stale", "path", "renewed_at")
 
-    def __init__(self, path: str, format: str) -> None:
+    def __init__(self, path: str, format: str, is_stale: bool = False) -> None:
         self.path = path
         self.format = format
+        self.is_stale = is_stale
         self.renewed_at = self._read_at = -float("inf")
 
     def is_due(self, now: float) -> bool:
