@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
+from proxy.observe.weather import ANY_PLACES, NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
 from proxy.observe.weather_log import Noted, WeatherLog
 from proxy.retry.call.gates import GATES, SLOW_START
 from proxy.retry.policies.routing import Router, Upstream
@@ -137,7 +137,7 @@ def _row(log: WeatherLog, lane: LaneWeather, now: float, units: Mapping[str, str
         "limit": None
         if not lane.has_limit
         else {
-            "attempts": int(lane.limit),
+            "attempts": int(lane.limit) if lane.limit < ANY_PLACES else None,
             "under_way": lane.under_way,
             "per_second": round(lane.pace, 3) or None,
             "since": round(lane.limited_since + to_wall, 3),
@@ -192,11 +192,9 @@ def _sentence(lane: Mapping[str, Any]) -> str:
     if outage:
         said = f"an outage for {outage['seconds']:.1f} s: one probe at a time is sent, and other calls are held"
     else:
-        pace = f" and {limit['per_second']:.3g} a second" if limit.get("per_second") else ""
-        said = (
-            f"a limit of {limit['attempts']} at a time{pace} for {limit['seconds']:.1f} s, with {limit['under_way']} "
-            "under way"
-        )
+        most = [f"{limit['attempts']} at a time"] if limit["attempts"] is not None else []
+        most += [f"{limit['per_second']:.3g} a second"] if limit.get("per_second") else []
+        said = f"a limit of {' and '.join(most)} for {limit['seconds']:.1f} s, with {limit['under_way']} under way"
     why = (outage or limit)["why"]
     held = f"; {lane['held_calls']} held now" if lane["held_calls"] else ""
     return (f"{where}: " if where else "") + said + held + (f" ({why})" if why else "")

@@ -18,6 +18,8 @@ from proxy.retry.weather.route_names import ROUTE
 from proxy.retry.weather.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
 
 NO_LIMIT = float("inf")
+#: The number of places with which only the pace of sendings is limited: held calls return one by one (`Limit.drain`).
+ANY_PLACES = 1e9
 #: The causes by which a lane may hold calls, as in the label of redrive_held_calls, each with the gate's name in
 #: records of calls.
 HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "ahead"}
@@ -200,12 +202,15 @@ def line(change: WeatherChanged) -> str:
 def what(change: WeatherChanged) -> str:
     """A change of weather and its evidence in words, without the place where it happened."""
     places = f"{change.limit:.0f} {'attempt' if change.limit < 2 else 'attempts'} at a time"
+    least = f" ({places} at the least)"
+    if change.limit >= ANY_PLACES:
+        places, least = "attempts a second", ""
     lasted, why = f"{change.seconds:.1f} s", evidence(change)
     match change.event:
         case "limit_began":
             return f"a limit of {places} began: {why}"
         case "limit_over":
-            return f"the limit is over after {lasted} ({places} at the least): {why}"
+            return f"the limit is over after {lasted}{least}: {why}"
         case "outage_began":
             return f"an outage began: {why}, the first of them {lasted} ago"
     return f"the outage is over after {lasted}: {why}"
@@ -236,7 +241,7 @@ def facts(change: WeatherChanged) -> dict[str, object]:
         "why": change.why,
         "ended": dict(change.ended),
         "of": change.of,
-        "limit": int(change.limit) if change.limit < NO_LIMIT else None,
+        "limit": int(change.limit) if change.limit < ANY_PLACES else None,
         "seconds": round(change.seconds, 3),
         "observed": change.observed,
     }

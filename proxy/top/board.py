@@ -6,6 +6,7 @@ serious that state is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -262,10 +263,10 @@ class Board:
         if limiter:
             parts.append(f"{rate(limiter['fill_rate'])}/s" if limiter["enabled"] else "open")
         elif rated:
-            parts.append(f"{tokens(rated.level)} left")
+            parts.append(f"{count(math.floor(rated.level))} left")  # no attempt is paid with a fraction
         elif about and (about["limiter"] or about["rate"]):
             parts.append("open")
-        found = [lane["limit"] for lane in live["weather"] if lane["limit"]]
+        found = [lane["limit"] for lane in live["weather"] if lane["limit"] and lane["limit"]["attempts"] is not None]
         if found:
             least = min(found, key=lambda limit: int(limit["attempts"]))
             parts.append(f"{least['under_way']}/{least['attempts']}")

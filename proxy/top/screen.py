@@ -179,8 +179,9 @@ def _lane(lane: Mapping[str, Any]) -> str:
     if outage:
         said = f"outage for the last {duration(outage['seconds'])}"
     else:
-        pace = f" and {limit['per_second']:.3g}/s" if limit.get("per_second") else ""
-        said = f"at most {limit['attempts']} at a time{pace} for the last {duration(limit['seconds'])}"
+        most = [f"{limit['attempts']} at a time"] if limit["attempts"] is not None else []
+        most += [f"{limit['per_second']:.3g}/s"] if limit.get("per_second") else []
+        said = f"at most {' and '.join(most)} for the last {duration(limit['seconds'])}"
     why = (outage or limit)["why"]
     return " ".join(filter(None, [*where, said])) + (f": {why}" if why else "")
 

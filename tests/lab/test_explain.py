@@ -747,3 +747,24 @@ def test_a_wait_of_a_microsecond_is_printed_as_none() -> None:
     """So late the alarm of a waiter rings that has to ask again (`proxy.retry.budgets.token_bucket.STEP`)."""
     assert between(STEP, 2.0) == "0s to 2s"
     assert between(0.00025, 0.1) == "0.25ms to 100ms"
+
+
+def test_a_key_from_a_file_is_named_with_what_a_401_leads_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, file = tmp_path / "key", tmp_path / "r.yaml"
+    key.write_text("s3cr3t\n")
+    keys = "credentials: {header: x-key, values: [{file: key}, plain], pick: first}"
+    file.write_text(f'upstreams:\n  a: {{url: "http://a.example", {keys}}}\n')
+
+    def ask(*more: str) -> str:
+        assert main(["explain", "-c", str(file), "--status", "401", "POST", "/a/x", *more]) == 0
+        return capsys.readouterr().out
+
+    shown = ask()
+    assert f"2 keys in x-key, the first that may be used; key 1 from the file {key}\n" in shown
+    again = f"made once more if {key} has another key by then"
+    assert again in shown and "s3cr3t" not in shown
+    assert again not in ask("-H", "X-Retry-Disable: true")
+    key.unlink()  # this process has read it
+    assert f"from the file {key} (which can't be read now: the value before it is used)" in ask()

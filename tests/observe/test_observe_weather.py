@@ -62,6 +62,14 @@ LANE = LaneWeather("u", "u.example", "e1:80", ALL_CALLERS, "", 0, NO_LIMIT, 0.0,
             "u: e1:80: a limit of 1 attempt at a time began: held calls returned after an outage",
         ),
         (
+            {"event": "limit_began", "why": "returned", "limit": 1e9},
+            "u: e1:80: a limit of attempts a second began: held calls returned after an outage",
+        ),
+        (
+            {"event": "limit_over", "why": "unused", "limit": 1e9, "at": 20.0},
+            "u: e1:80: the limit is over after 7.0 s: no call was held any more, and the limit did not bind",
+        ),
+        (
             {"event": "limit_over", "why": "unused", "limit": 3.0, "at": 20.0},
             "u: e1:80: the limit is over after 7.0 s (3 attempts at a time at the least): "
             "no call was held any more, and the limit did not bind",
@@ -84,6 +92,17 @@ def test_a_change_for_machines_has_its_evidence() -> None:
         "seconds": 0.5,
         "observed": False,
     }
+
+
+def test_calls_that_return_one_after_another_have_a_pace_and_no_number_of_places() -> None:
+    assert facts(replace(BEGAN, limit=1e9))["limit"] is None
+    draining = LANE._replace(limit=1e9, pace=2.213, limited_since=13.0)
+    (row,) = weather_view.rows(WeatherLog(), [draining], 20.0)
+    assert (row["limit"]["attempts"], row["limit"]["per_second"]) == (None, 2.213)
+    idle = {"circuits": [], "cooldown_seconds": 0, "held_by": {"rate": 0}, "waiting_for_a_place": 0}
+    assert weather_view.holding({"weather": [row], **idle}) == [
+        "e1:80: a limit of 2.21 a second for 7.0 s, with 0 under way"
+    ]
 
 
 def test_what_is_only_observed_says_so() -> None:

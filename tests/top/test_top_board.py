@@ -139,7 +139,7 @@ def test_who_began_a_cooldown() -> None:
     ("described", "buckets", "limit"),
     [
         ({"concurrency": 8}, (), "3/8"),
-        ({"rate": "r", "told": "r"}, (bucket("r", 12.5, "rate"),), "12.5 left"),
+        ({"rate": "r", "told": "r"}, (bucket("r", 12.5, "rate"),), "12 left"),
         ({"rate": "r"}, (), "open"),
         (
             {"limiter": "l", "concurrency": 8},
@@ -160,6 +160,9 @@ def test_a_limit_and_an_outage_are_shown_with_what_made_them() -> None:
     assert "e1:80 at most 4 at a time and 1.23/s for the last 12 s" in text([row(limited)])[2]
     limited["weather"][0]["limit"]["per_second"] = None
     assert "e1:80 at most 4 at a time for the last 12 s" in text([row(limited)])[2]
+    limited["weather"][0]["limit"] |= {"attempts": None, "per_second": 2.213}  # held calls return
+    assert "e1:80 at most 2.21/s for the last 12 s" in text([row(limited)])[2]
+    assert row(limited, concurrency="auto").limit == ""
     out = live("b", 5, weather=[lane(callers="GET of route r", outage=7.0), lane(limit=2)])
     shown = text([row(out)])[2]
     assert "out 7.0 s" in shown

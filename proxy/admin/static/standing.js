@@ -53,7 +53,7 @@ function lane_in_words(lane, several) {
   const lasts = ({ since, seconds: long }) => `since ${new Date(since * 1000).toLocaleTimeString("en-GB")}, for ${plain(seconds(long))}`;
   const what = outage
     ? `an outage ${lasts(outage)}: one probe at a time is sent`
-    : `at most ${amount(limit.attempts, "attempt")} at a time${limit.per_second ? `, ${rate(limit.per_second)} a second` : ""}, ${lasts(limit)}`;
+    : `at most ${[limit.attempts && `${amount(limit.attempts, "attempt")} at a time`, limit.per_second && `${rate(limit.per_second)} a second`].filter(Boolean).join(", ")}, ${lasts(limit)}`;
   const why = (outage ?? limit).why;
   return `${placed(what)}${held}${why ? `. ${capital(why)}` : ""}.`;
 }
@@ -87,7 +87,7 @@ export function filled({ kind, level, capacity }) {
  *  the upstream is in trouble is shown rather than a fixed one.
  */
 export function limit({ limiter, rated, about, live }) {
-  const found = (live.weather ?? []).filter((lane) => lane.limit).sort((a, b) => a.limit.attempts - b.limit.attempts)[0];
+  const found = (live.weather ?? []).filter((lane) => lane.limit?.attempts).sort((a, b) => a.limit.attempts - b.limit.attempts)[0];
   const most = typeof about?.concurrency === "number" ? about.concurrency : 0;
   const placed = found ? `${count(found.limit.under_way)}/${count(found.limit.attempts)}` : most ? `${count(live.under_way)}/${count(most)}` : live.under_way ? `${count(live.under_way)} under way` : "";
   const paced = pace({ limiter, rated, about });
@@ -96,6 +96,6 @@ export function limit({ limiter, rated, about, live }) {
 
 function pace({ limiter, rated, about }) {
   if (limiter) return limiter.enabled ? `${rate(limiter.fill_rate)}/s` : "open";
-  if (rated) return `${tokens(rated.level)} left`;
+  if (rated) return `${count(Math.floor(rated.level))} left`;
   return about?.limiter || about?.rate ? "open" : "–";
 }

@@ -250,9 +250,19 @@ class End:
         one, least = self._greatest, self._least.call.so_far.history
         for place, record in enumerate(one.call.so_far.history):
             wait = least[place].delay if place < len(least) else None
-            yield (f"attempt {record.attempt}", f"{_with_key(record)}{_decision(one, record, wait)}")
+            said = f"{_with_key(record)}{_decision(one, record, wait)}{self._if_renewed(record)}"
+            yield (f"attempt {record.attempt}", said)
         if not one.call.so_far.history:
             yield ("attempt 1", "goes to the app as it comes" if one.starts else "is not sent")
+
+    def _if_renewed(self, record: AttemptRecord) -> str:
+        """A clause about what follows a 401 to a key whose file has a new value by then; "" where nothing does."""
+        made, reply = self._chosen.policy.credentials, self._sent.reply
+        file = made.files[record.key] if made is not None and made.files and record.key is not None else None
+        if file is None or reply is None or reply.status != 401 or record.attempt > 1:
+            return ""
+        is_off = self._chosen.policy.mode != "enforce" or self._greatest.call.so_far.hints.disabled
+        return "" if is_off else f"; made once more if {file.path} has another key by then"
 
     def _schedule(self) -> Iterator[tuple[Any, ...]]:
         """The schedule of attempts: for each its number, its earliest and its latest time (None: it may never be sent),

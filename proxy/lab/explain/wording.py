@@ -16,7 +16,16 @@ from proxy.retry.call.fallback import SAFE_METHODS, stays
 from proxy.retry.call.reasons import as_written
 from proxy.retry.facts import GRPC_STATUS_NAMES, IDEMPOTENT_METHODS, Fault, Progress, Request, Verdict, forwarded
 from proxy.retry.policies.bucket_specs import QUIET_REFILL, BucketRef, BucketSpec, QuotaSpec, RateSpec
-from proxy.retry.policies.policy import Backoff, Balance, BreakerSpec, Concurrency, EndpointShare, Policy, Strategy
+from proxy.retry.policies.policy import (
+    Backoff,
+    Balance,
+    BreakerSpec,
+    Concurrency,
+    EndpointShare,
+    KeyFile,
+    Policy,
+    Strategy,
+)
 
 _JITTER = {
     "none": "{cap}",
@@ -329,10 +338,17 @@ def credentials(policy: Policy) -> str:
     made = policy.credentials
     if made is None:
         return ""
-    several = f"{len(made.values)} keys in {made.header}"
+    files = [(number, file) for number, file in enumerate(made.files, 1) if file is not None]
     if len(made.values) == 1:
-        return f"one key in {made.header}"
-    return f"{several}, " + ("by turns" if made.pick == "next" else "the first that may be used")
+        return f"one key in {made.header}" + "".join(f", from the file {file.path}{_read(file)}" for _, file in files)
+    said = f"{len(made.values)} keys in {made.header}, "
+    said += "by turns" if made.pick == "next" else "the first that may be used"
+    return said + "".join(f"; key {number} from the file {file.path}{_read(file)}" for number, file in files)
+
+
+def _read(file: KeyFile) -> str:
+    """A remark on a file that can't be read; "" for one that could be."""
+    return " (which can't be read now: the value before it is used)" if file.is_stale else ""
 
 
 def briefly(verdict: Verdict, label: str) -> str:
