@@ -377,3 +377,38 @@ def test_attempts_are_counted_under_the_number_of_the_record_that_the_lane_has_n
         assert traffic.all_ended() == before + 1
         numbers.add((one, lane.record.number))
     assert len(numbers) > len(scopes)
+
+
+def test_a_scope_has_no_times_of_the_one_that_had_its_record(few_records: Memory) -> None:
+    """A scope whose record was given to another one meanwhile begins anew, in each worker."""
+    one, other = factories(few_records, 2)
+    stamps: dict[str, object] = {}
+    times = []
+    for second, name in enumerate(("first", "second", "third") * 3):
+        lane, now = first_of(Worker(one, name)), 10.0 + second
+        lane.look()
+        evidence, stamp = lane.limit.evidence, lane.record.version[0]
+        is_kept = stamps.get(name) == stamp
+        assert (evidence.least_gap is not None) == is_kept
+        lane.change(partial(evidence.refused_quickly, now, now), now)
+        lane.change(partial(happens, "sent", 0.0, now, evidence), now)
+        theirs = first_of(Worker(other, name))
+        theirs.look()
+        assert numbers_of(theirs.limit.evidence) == numbers_of(evidence)
+        times.append(is_kept)
+        stamps[name] = stamp
+    assert times.count(False) > len(stamps)
+
+
+def test_a_worker_forgets_the_times_of_a_lane_whose_record_was_given_away(few_records: Memory) -> None:
+    """Others have noted as many changes in the lane's new record, so the times in both have the same version."""
+    one, other = factories(few_records, 2)
+    lane = first_of(Worker(one, "kept"))
+    lane.change(partial(lane.limit.evidence.refused_quickly, 10.0, 10.0), 10.0)
+    stamp = lane.record.version[0]
+    for second, name in enumerate(("second", "third", "fourth", "kept")):
+        theirs, now = first_of(Worker(other, name)), 11.0 + second
+        theirs.change(partial(theirs.limit.evidence.refused_quickly, now, now), now)
+    lane.change(lambda: None, 15.0)
+    assert lane.record.version[0] != stamp
+    assert numbers_of(lane.limit.evidence) == numbers_of(theirs.limit.evidence)
