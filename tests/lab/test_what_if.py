@@ -231,7 +231,7 @@ def test_mistakes_are_told_as_check_tells_them(file: str) -> None:
     (line,) = ask(file, "fallback: [nobody]\n")["errors"]
     assert line.startswith("edit:1:12: fallback[0]: ")
     (line,) = ask(file, "a: [\n")["errors"]
-    assert line.startswith("edit:2:1: this is not valid YAML")
+    assert line.startswith("edit:1:5: this is not valid YAML")
     for text in ("- a\n", "just a text\n"):
         assert ask(file, text)["errors"] == ["edit:1:1: a policy is a mapping of keys"]
 
