@@ -6,16 +6,17 @@ python tools/transitions.py --write    write page and picture again
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from proxy.retry.call.machine import Call
 from proxy.retry.call.states import MOVES, Delivering, Done, Flying, New, Next
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "transitions.md"
 PICTURE = PAGE.with_suffix(".svg")
+_MACHINE = Path(__file__).parent.parent / "proxy" / "retry" / "call" / "machine.py"
 
 _STATES = {
     New: ("new", "the request's head has not come"),
@@ -120,12 +121,20 @@ def picture() -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
+def _docstrings() -> dict[str, str]:
+    """The docstrings of the methods of `Call`, by name, from its source: the compiled class has none."""
+    tree = ast.parse(_MACHINE.read_text())
+    (call,) = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == "Call"]
+    return {each.name: ast.get_docstring(each) or "" for each in call.body if isinstance(each, ast.FunctionDef)}
+
+
 def _rows() -> Iterator[str]:
+    docstrings = _docstrings()
     yield "| in | event | which is | then |"
     yield "| --- | --- | --- | --- |"
     for state, moves in MOVES.items():
         for event, to in moves.items():
-            what = (getattr(Call, event).__doc__ or "").split(".\n")[0].split(". ")[0].removesuffix(".")
+            what = docstrings[event].split(".\n")[0].split(". ")[0].removesuffix(".")
             then = ", ".join(_STATES[each][0] for each in to)
             yield f"| {_STATES[state][0]} | `{event}` | {' '.join(what.split())} | {then} |"
 
