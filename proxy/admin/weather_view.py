@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from proxy.observe.weather import ANY_PLACES, NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
+from proxy.observe.weather import NO_LIMIT, LaneWeather, callers, evidence, facts, lowest, what
 from proxy.observe.weather_log import Noted, WeatherLog
 from proxy.retry.call.gates import GATES, SLOW_START
 from proxy.retry.policies.routing import Router, Upstream
+from proxy.retry.weather.limit import ANY_PLACES
 from proxy.transport.clock import monotonic, wall
 
 #: The causes for which calls are held, as redrive_held_calls labels them. The first four are the governor's.

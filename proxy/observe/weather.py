@@ -14,12 +14,11 @@ from proxy.retry.weather.ahead import AheadLane
 from proxy.retry.weather.cooldown import ALL_CALLERS, NO_CREDENTIAL
 from proxy.retry.weather.governor import Governor
 from proxy.retry.weather.lane import Lane
+from proxy.retry.weather.limit import ANY_PLACES
 from proxy.retry.weather.route_names import ROUTE
 from proxy.retry.weather.weather_changes import OBSERVED, REASONS, WeatherChanged, limit_of
 
 NO_LIMIT = float("inf")
-#: The number of places with which only the pace of sendings is limited: held calls return one by one (`Limit.drain`).
-ANY_PLACES = 1e9
 #: The causes by which a lane may hold calls, as in the label of redrive_held_calls, each with the gate's name in
 #: records of calls.
 HOLDS = {"outage": "outage", "cooling": "cooldown", "limit": "limit", "ahead": "ahead"}

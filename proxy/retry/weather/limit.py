@@ -61,9 +61,10 @@ _A_SECOND, _LEAST_AT_ONCE, _MOST_AT_ONCE = 2.0, 0.5, 3.0
 _SILENT_CUT, _GENTLY = 0.6, 0.5
 #: Seconds: within a round trip that is no longer, places that a cut has taken are soon regained.
 _SOON_REGAINED = 0.1
-#: More places than are ever in use; and the seconds over which a limit that is given up spreads the calls that it held,
-#: beside twice the usual rate.
-_ANY, _DRAIN = 1e9, 7.0
+#: More places than are ever in use: a limit of so many limits only the pace of sendings (`Limit.drain`).
+ANY_PLACES = 1e9
+#: The seconds over which a limit that is given up spreads the calls that it held, beside twice the usual rate.
+_DRAIN = 7.0
 #: The number of answers of which the fastest is compared with the usual time; and the same while less than one place is
 #: used.
 _FASTEST_OF, _FASTEST_OF_SPACED = 4, 2
@@ -197,7 +198,7 @@ class Limit:
         """
         if self.evidence.was_tested:
             return
-        if self.most >= _ANY:
+        if self.most >= ANY_PLACES:
             self.return_slowly(now)
             self.most = max(1.0, self.evidence.traffic.flying / 2)
             return
@@ -636,7 +637,7 @@ class Limit:
         """Send the calls that still wait when the limit is given up one after another, over a few seconds, instead of
         all at once. `waiting`: how many calls wait. `pace`: the sendings a second to use; 0 if the limit chooses.
         """
-        self._begin(_ANY, _ANY, now)
+        self._begin(ANY_PLACES, ANY_PLACES, now)
         self.is_draining = True
         if pace > 0.0:
             self.pace.slow_down(pace)
