@@ -75,8 +75,8 @@ font-family="system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', s
 _HEAD = """# How a call moves
 
 This page is printed by `python tools/transitions.py --write` from the table in `proxy/retry/call/states.py`, and a test
-keeps it current. Another test (`tests/retry/test_moves.py`) plays thousands of random calls under policies that open
-every path, and checks three things:
+keeps it current. Another test (`tests/retry/call/test_moves.py`) plays thousands of random calls under policies that
+open every path, and checks three things:
 
 - The calls make every move that is listed here, and no other.
 - An event that is not listed for a state returns no action there, and changes nothing.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import pytest
-from playbook import ANY, Playbook
+from support.playbook import ANY, Playbook
 
 from proxy.retry import RetryError
 from proxy.retry.call.actions import Action, Finish, Launch, WakeAt

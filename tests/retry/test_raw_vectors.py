@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failures import Failure
+from support.failures import Failure
 
 from proxy.retry import (
     ExponentialRetryBackoffStrategy,

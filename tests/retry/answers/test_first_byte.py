@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playbook import ANY, Event, Playbook, ended, fault, peeked, reply, request_sent, start, wake
+from support.playbook import ANY, Event, Playbook, ended, fault, peeked, reply, request_sent, start, wake
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playbook import ANY, Playbook, app_gone, cut, ended, fault, replay_lost, reply, start, wake
+from support.playbook import ANY, Playbook, app_gone, cut, ended, fault, replay_lost, reply, start, wake
 
 from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, FallBack, Finish, Hold, Launch, WakeAt
 from proxy.retry.call.fallback import LeftBehind, stays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import ANY, Playbook, reply, start, wake
+from support.playbook import ANY, Playbook, reply, start, wake
 
 from proxy.retry.answers.limit_fields import ReportedLimit
 from proxy.retry.budgets.token_estimate import ONE, Price

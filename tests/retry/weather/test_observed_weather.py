@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import Event, FixedDraws, fault, reply
+from support.playbook import Event, FixedDraws, fault, reply
 
 from proxy.observe.weather import weather
 from proxy.retry.call.actions import Launch

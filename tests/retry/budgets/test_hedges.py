@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playbook import Playbook, reply, start, wake
+from support.playbook import Playbook, reply, start, wake
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver

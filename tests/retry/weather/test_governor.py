@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playbook import Playbook, fault, reply, start
+from support.playbook import Playbook, fault, reply, start
 
 from proxy.retry.answers.limit_fields import ReportedLimit
 from proxy.retry.budgets.token_estimate import ONE

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from playbook import (
+from support.playbook import (
     ANY,
     Event,
     Playbook,

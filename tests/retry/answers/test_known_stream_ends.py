@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playbook import ANY, Playbook, peeked, reply, start
+from support.playbook import ANY, Playbook, peeked, reply, start
 
 from proxy.retry.answers.event_stream import SseReader
 from proxy.retry.answers.first_byte import PEEK_LIMIT

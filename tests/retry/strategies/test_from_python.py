@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from failures import Failure
+from support.failures import Failure
 
 from proxy.retry import (
     AdaptiveRetryStrategy,

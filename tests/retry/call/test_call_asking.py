@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elsewhere import Elsewhere, ElsewhereFactory
-from playbook import ANY, Event, Playbook, app_gone, ended, fault, granted, refused, replay_lost, reply, start, wake
+from support.playbook import (
+    ANY,
+    Event,
+    Playbook,
+    app_gone,
+    ended,
+    fault,
+    granted,
+    refused,
+    replay_lost,
+    reply,
+    start,
+    wake,
+)
 
 from proxy.lab.clock import BEGIN, Clock
 from proxy.lab.driver import Driver, Sending

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playbook import Playbook
+from support.playbook import Playbook
 from support.two_runs import examples
 
 from proxy.lab.clock import BEGIN, Clock

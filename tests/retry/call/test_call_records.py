@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import Event, FixedDraws, Playbook, app_gone, ended, fault, replay_lost, reply, start, wake
 from support.front import CLASSIFY, policy
+from support.playbook import Event, FixedDraws, Playbook, app_gone, ended, fault, replay_lost, reply, start, wake
 
 from proxy.retry import RetryError
 from proxy.retry.call.actions import Action

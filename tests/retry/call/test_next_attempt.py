@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from playbook import ANY, Playbook, app_gone, ended, reply, start, wake
+from support.playbook import ANY, Playbook, app_gone, ended, reply, start, wake
 
 from proxy.retry.budgets.token_bucket import TokenGate
 from proxy.retry.call.actions import Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from failures import Failure
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.failures import Failure
 
 from proxy.config.load import load_tree
 from proxy.retry.apps import NamedApp

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from failures import Failure, OnlyFault, OnlyInfo
 from hypothesis import given
 from hypothesis import strategies as st
+from support.failures import Failure, OnlyFault, OnlyInfo
 
 import proxy.retry
 from proxy.retry import (

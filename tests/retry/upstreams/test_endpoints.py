@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playbook import ANY, Event, FixedDraws, Playbook, app_gone, ended, fault, reply, start, wake
+from support.playbook import ANY, Event, FixedDraws, Playbook, app_gone, ended, fault, reply, start, wake
 
 from proxy.retry.budgets.concurrency import UNLIMITED, Places
 from proxy.retry.call.actions import Actions, Answer, Cancel, Deliver, Discard, Finish, Hold, Launch, WakeAt

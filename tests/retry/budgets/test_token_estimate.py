@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playbook import Playbook, reply, start
+from support.playbook import Playbook, reply, start
 
 from proxy.config.classification import dialects
 from proxy.config.problems import Mark, Problems
