@@ -35,12 +35,16 @@ _OTHERS = {
 
 
 class _Version(argparse.Action):
-    """The option that prints the version, and whether the compiled core is in use or the one in Python."""
+    """The option that prints the version, and whether the compiled core is in use or the one in Python; a compiled core
+    that is older than its source is called so, since `redrive run` may refuse it.
+    """
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from proxy.stale_build import warning
         from proxy.wire.http1.compiled import CORE
 
-        print(f"redrive {__version__} ({CORE} core)")
+        older = ", older than its source: run `make core`" if warning() else ""
+        print(f"redrive {__version__} ({CORE} core{older})")
         parser.exit()
 
 

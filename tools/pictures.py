@@ -32,6 +32,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.process import Redrive  # noqa: E402
 
+from proxy import stale_build  # noqa: E402
+
 GUIDES = ROOT / "docs" / "guides"
 SEED = 7
 #: The time in which the load runs before the first picture, so that the charts have something to show.
@@ -279,6 +281,9 @@ def main() -> int:
     options = parser.parse_args()
     if shutil.which("chromium") is None:
         print("pictures: chromium is not installed (scripts/system-packages installs it)", file=sys.stderr)
+        return 2
+    if said := stale_build.warning():
+        print(f"pictures: {said}, or set REDRIVE_PURE=1", file=sys.stderr)
         return 2
     if options.every is not None:
         options.every.mkdir(parents=True, exist_ok=True)

@@ -97,10 +97,10 @@ async def test_charts_and_the_pane_in_an_outage(tmp_path: Path, open_page: Open)
         await page.keyboard.press("Escape")
         await expect(page.locator("#overview .cursor")).to_have_count(0)
 
-        # The marks of times, long ones too, are such as people say.
-        assert await page.evaluate(MARKS, [0.05, 0.2]) == ["10 ms", "100 ms", "1 s"]
-        assert await page.evaluate(MARKS, [0.05, 500]) == ["10 ms", "1 s", "60 s", "60 min"]
-        assert await page.evaluate(MARKS, [2, 4000]) == ["100 ms", "10 s", "10 min", "10 h"]
+        # The marks of times, long ones too, are such as people say, and no line ends before their unit.
+        assert await page.evaluate(MARKS, [0.05, 0.2]) == ["10\u00a0ms", "100\u00a0ms", "1\u00a0s"]
+        assert await page.evaluate(MARKS, [0.05, 500]) == ["10\u00a0ms", "1\u00a0s", "60\u00a0s", "60\u00a0min"]
+        assert await page.evaluate(MARKS, [2, 4000]) == ["100\u00a0ms", "10\u00a0s", "10\u00a0min", "10\u00a0h"]
 
         # Of one upstream, and who began its cooldown; what an alarm is about stays in sight.
         await row(page, "slow").click()

@@ -65,7 +65,7 @@ def test_all_other_command_lines_are_left_to_the_parser_of_all_verbs(line: str) 
     assert cli._usual_run(shlex.split(line)) is None
 
 
-def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main([]) == 2
     assert "usage: redrive" in capsys.readouterr().err
     for arguments in (["fly"], ["check", "--wrong"], ["test"]):
@@ -73,11 +73,13 @@ def test_no_verb_a_wrong_one_and_help(capsys: pytest.CaptureFixture[str]) -> Non
             main(arguments)
         assert left.value.code == 2
         assert capsys.readouterr().out == ""
-    with pytest.raises(SystemExit) as left:
-        main(["--version"])
-    assert left.value.code == 0
-    assert capsys.readouterr().out == f"redrive {__version__} ({CORE} core)\n"
     assert CORE in ("compiled", "Python")
+    for warning, said in (("", ""), ("the compiled core is old", ", older than its source: run `make core`")):
+        monkeypatch.setattr("proxy.stale_build.warning", lambda warning=warning: warning)
+        with pytest.raises(SystemExit) as left:
+            main(["--version"])
+        assert left.value.code == 0
+        assert capsys.readouterr().out == f"redrive {__version__} ({CORE} core{said})\n"
 
 
 def test_a_package_that_is_missing_is_named(

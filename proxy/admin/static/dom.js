@@ -56,16 +56,16 @@ export function rate(number) {
 export function percent(part, whole) {
   if (!whole) return "–";
   const share = (part / whole) * 100;
-  if (part !== whole && share > 99.9) return "99.9 %";
-  return part && share < 0.1 ? "0.1 %" : `${share.toFixed(share === 0 || share === 100 ? 0 : 1)} %`;
+  if (part !== whole && share > 99.9) return "99.9\u00a0%";
+  return part && share < 0.1 ? "0.1\u00a0%" : `${share.toFixed(share === 0 || share === 100 ? 0 : 1)}\u00a0%`;
 }
 
-/** A time, rounded to useful precision, as `redrive top` has it. */
+/** A time, rounded to useful precision, as `redrive top` has it, with a no-break space before its unit. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
-  if (value < 99.5) return `${value.toFixed(value < 9.95 ? 1 : 0)} s`;
-  return value < 5940 ? `${Math.round(value / 60)} min` : `${(value / 3600).toFixed(1)} h`;
+  if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)}\u00a0ms`;
+  if (value < 99.5) return `${value.toFixed(value < 9.95 ? 1 : 0)}\u00a0s`;
+  return value < 5940 ? `${Math.round(value / 60)}\u00a0min` : `${(value / 3600).toFixed(1)}\u00a0h`;
 }
 
 /** A number without zeros at the end of its decimals. */
