@@ -86,6 +86,7 @@ Samples = dict[str, float]
 PLAYED_ALONE = {
     *("RedriveAbsent", "RedriveConcurrencyFull", "RedriveLogLinesLost", "RedriveOutage", "RedriveRedisOut"),
     *("RedriveWorkersDying", "RedriveLimitUsedUp", "RedriveAppOutOfRetries", "RedriveKeyFileUnreadable"),
+    "RedriveRateUsedUp",
 }
 
 
