@@ -1,4 +1,4 @@
-"""HTTP/2: loads by h2load and grpcio, nghttpd as the upstream, and connections and streams that rest."""
+"""HTTP/2, and calls at a rate: loads by h2load and grpcio, nghttpd as the upstream, and connections and streams that rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 import socket
 import struct
 import subprocess
+import time
 from pathlib import Path
 
+from load import FIELDS as HTTP1_FIELDS
 from load import Load, Workload
 from measure import VENV, Running
 
@@ -46,37 +48,31 @@ def upstream(folder: Path, port: int, core: int) -> Running:
 
 
 def run_h2load(folder: Path, work: Workload, port: int, target: str, seconds: int, core: int) -> Load:
-    """Load `port` with calls of `target`; where they vary, 64 queries take turns."""
+    """Load `port` with calls of `target`; where they vary, 64 queries take turns. At a rate they are HTTP/1, and each
+    connection sends its share of them; what it could not send because its call lasted it sends as soon as that is over.
+    """
     uris, log = folder / "uris", folder / "h2load.log"
     uris.write_text("".join(f"http://127.0.0.1:{port}{target}?n={n}\n" for n in range(64 if work.varied else 1)))
     log.unlink(missing_ok=True)
     fields = [*FIELDS, *(["grpc-timeout: 9S"] if work.deadline else [])] if work.http2 else []
     message = ["-d", str(folder / "message")] if work.http2 else []
-    command = [
-        "taskset",
-        "-c",
-        str(core),
-        "h2load",
-        "-t1",
-        f"-c{work.connections}",
-        f"-m{work.streams}",
-        f"-D{seconds}",
-    ]
-    command += [
-        f"--log-file={log}",
-        *message,
-        *(f"-H{field}" for field in fields),
-        "-i",
-        str(uris),
-    ]
+    shape = [f"-m{work.streams}", f"-D{seconds}"]
+    if work.rate:  # a connection each millisecond, or all of them would send in the same moment
+        fields = [f"{name}: {value}" for name, value in HTTP1_FIELDS[: work.fields - 1]]
+        shape = ["--h1", "-m1", f"--rps={work.rate / work.connections:g}", f"-n{work.rate * seconds}"]
+        shape += ["-r1", "--rate-period=1ms"]
+    command = ["taskset", "-c", str(core), "h2load", "-t1", f"-c{work.connections}", *shape]
+    command += [f"--log-file={log}", *message, *(f"-H{field}" for field in fields), "-i", str(uris)]
+    begun = time.perf_counter()
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 60).stdout
+    elapsed = time.perf_counter() - begun - work.connections / 1000 if work.rate else seconds
     count = re.search(r"(\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout", out)
     bad = re.search(r"status codes: \d+ 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", out)
     assert count is not None and bad is not None, out
     times = sorted(int(line.split("\t")[2]) for line in log.read_text().splitlines()) or [0]
     return Load(
         int(count[1]),
-        seconds,
+        elapsed,
         times[len(times) // 2] * 1e-6,
         times[len(times) * 99 // 100] * 1e-6,
         sum(map(int, count.groups()[1:])) + sum(map(int, bad.groups())),

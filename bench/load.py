@@ -29,8 +29,10 @@ class Workload:
     wrk sends it by itself. `shapes`: a GET, a GET with other fields, a PUT with a body and a DELETE take turns, as the
     calls of one SDK's pool do. `streams`: calls at a time of an HTTP/2 connection; `deadline`: they bear a grpc-timeout.
     `closes`: each request asks for the end of its connection, so that the next one opens another. `mebibytes`: the size
-    of the answer's body, or of the request's where it is a `post`; `chunked`: that body has no length. `by`: who loads, if it is not wrk, or h2load for
-    HTTP/2: `h2load` with GETs, `websocket` with messages that are echoed, or `grpc stream` with calls of a hundred messages.
+    of the answer's body, or of the request's where it is a `post`; `chunked`: that body has no length. `rate`: calls
+    a second that are offered, by h2load, however soon they are answered; 0: each connection sends as soon as it has its
+    answer. `by`: who loads, if it is not wrk, or h2load for HTTP/2 and at a rate: `h2load` with GETs, `websocket` with messages that
+    are echoed, or `grpc stream` with calls of a hundred messages.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Workload:
     closes: bool = False
     mebibytes: int = 0
     chunked: bool = False
+    rate: int = 0
     by: str = ""
 
     @property
@@ -54,6 +57,9 @@ class Workload:
         """Whether it is HTTP/2, from the client to the upstream."""
         return self.upstream in ("h2", "grpcio")
 
+
+#: Calls a second of the rows at a rate: each peer can serve so many with a tenth failing, on one core.
+OFFERED = 10_000
 
 WORKLOADS = [
     Workload("small GET, 32 connections, 5 fields"),
@@ -88,6 +94,18 @@ WORKLOADS = [
         fields=12,
         upstream="flaky",
         varied=True,
+    ),
+    Workload("small GET, 10,000 calls/s", 128, rate=OFFERED),
+    Workload("everything differs, 10,000 calls/s", 128, "own", 12, varied=True, rate=OFFERED),
+    Workload("small GET, 10,000 calls/s, 10 % of attempts fail", 128, upstream="flaky", rate=OFFERED),
+    Workload(
+        "10 % of attempts fail, everything differs, 10,000 calls/s",
+        128,
+        "own",
+        12,
+        upstream="flaky",
+        varied=True,
+        rate=OFFERED,
     ),
     Workload("small GET, the app closes each call", closes=True),
     Workload("small GET, the upstream closes each call", path="bye"),

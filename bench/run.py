@@ -94,7 +94,7 @@ def other_upstreams(place: Place) -> list[Running]:
         place.upstream_h2 = free_port()
         started.append(http2.upstream(place.folder, place.upstream_h2, LOAD_CORE))
     else:
-        print("left out, h2load or nghttpd is not installed (Debian: nghttp2): HTTP/2")
+        print("left out, h2load or nghttpd is not installed (Debian: nghttp2): HTTP/2, and calls at a rate")
     port = free_port()
     if found := http2.grpcio_upstream(place.folder, port, LOAD_CORE):
         place.upstream_grpcio = port
@@ -124,6 +124,8 @@ def serves(peer: Peer, work: Workload) -> bool:
         return peer.forward
     if work.http2 or work.by == "h2load" or work.upstream == "to_h2":
         return peer.http2
+    if work.rate and not (peer.judged and shutil.which("h2load")):
+        return False
     if work.upstream in ("streams", "watched"):
         return peer.streams
     if work.upstream.startswith("tls") and not peer.tls:
@@ -150,7 +152,7 @@ def load(work: Workload, place: Place, port: int, target: str, seconds: int) -> 
         return http2.run_script("streams.py", sys.executable, port, target, seconds, LOAD_CORE)
     if work.upstream == "grpcio":
         return http2.run_grpcio(port, target, seconds, LOAD_CORE)
-    return (http2.run_h2load if work.http2 or work.by == "h2load" else run_wrk)(
+    return (http2.run_h2load if work.http2 or work.rate or work.by == "h2load" else run_wrk)(
         place.folder, work, port, target, seconds, LOAD_CORE
     )
 
@@ -316,7 +318,12 @@ def main() -> int:
             for number in range(1, chosen.rounds + 1):
                 print(f"round {number} of {chosen.rounds}", flush=True)
                 for work in works:
-                    if work.via == "reverse" and work.upstream == "plain" and work.mebibytes < LARGE and not work.by:
+                    if (
+                        work.via == "reverse"
+                        and work.upstream == "plain"
+                        and work.mebibytes < LARGE
+                        and not (work.by or work.rate)
+                    ):
                         alone = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
                         record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
                         keep(number, "upstream alone", work.name, record)
