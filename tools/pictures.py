@@ -222,22 +222,26 @@ class Photographer:
             View("keys", "#upstreams", "press ?"),
         ]
         opened = {
-            "saved": await self.newest(outcome="success", upstream="inventory", attempts=2),
-            "refused": await self.newest(outcome="not_retryable", upstream="geo", method="POST"),
-            "empty": await self.newest(outcome="bucket_empty"),
-            "hedged": await self.newest(upstream="payments", attempts=2),
-            "key": await self.newest(upstream="model"),
-            "fell-back": await self.newest(upstream="stock"),
-            "held": await self.newest(upstream="weather"),
-            "queued": await self.newest(upstream="reports"),
+            "saved": {"outcome": "success", "upstream": "inventory", "attempts": 2},
+            "refused": {"outcome": "not_retryable", "upstream": "geo", "method": "POST"},
+            "empty": {"outcome": "bucket_empty"},
+            "hedged": {"upstream": "payments", "attempts": 2},
+            "key": {"upstream": "model"},
+            "fell-back": {"upstream": "stock"},
+            "held": {"upstream": "weather"},
+            "queued": {"upstream": "reports"},
         }
-        views += [View(f"call-{name}", fragment) for name, fragment in opened.items()]
-        views.append(View("call-explained", opened["refused"], "button:has-text('Explain this call')"))
-        views.append(View("call-what-if", opened["refused"], ".story button:has-text('What if')"))
-        for view in views:
+        shown: list[tuple[View, dict[str, object] | None]] = [(view, None) for view in views]
+        shown += [(View(f"call-{name}", ""), wanted) for name, wanted in opened.items()]
+        shown.append((View("call-explained", "", "button:has-text('Explain this call')"), opened["refused"]))
+        shown.append((View("call-what-if", "", ".story button:has-text('What if')"), opened["refused"]))
+        for view, wanted in shown:
             for theme in ("light", "dark"):
                 for width, size in {"desktop": (1240, 800), "phone": PHONE}.items():
-                    await self.take(replace(view, size=size), theme=theme, suffix=f"-{width}-{theme}")
+                    # Looked up for each picture, since only the last calls are kept.
+                    fragment = view.fragment if wanted is None else await self.newest(**wanted)
+                    picture = replace(view, size=size, fragment=fragment)
+                    await self.take(picture, theme=theme, suffix=f"-{width}-{theme}")
 
 
 def write_with_palette(png: bytes, file: Path) -> None:
