@@ -269,6 +269,7 @@ def _upstream(
         "open": [[endpoint, round(left, 1)] for endpoint, left in row.open],
         "aside": [[key, round(left)] for key, left in row.aside],
         "cooling": [[key, round(left, 1)] for key, left in row.cooling],
+        "unreadable": list(row.unreadable),
         "keys": provision.keys,
         "only_keys_cool": only_keys_cool(row, provision.keys),
         "recent": recent,

@@ -49,7 +49,8 @@ class Live:
     which its callers are still asked to wait; `held`, the number of its calls that a gate holds now. `open`: its
     endpoints whose circuit breakers are open, each with the seconds until a call may go there. `aside`: the numbers of
     its credentials that are put aside, each with the seconds for which it still is. `cooling`: the numbers of its
-    credentials whose callers are still asked to wait, each with the seconds. `under_way`: its attempts that count
+    credentials whose callers are still asked to wait, each with the seconds. `unreadable`: the numbers of its
+    credentials whose files can't be read, so that earlier values stay in use. `under_way`: its attempts that count
     against a concurrency limit; `queued`: its calls that wait for a place under that limit.
 
     `by` is the number of its held calls by cause (`weather_view.CAUSES`), `began` the cooldown in force and `weather`
@@ -78,6 +79,7 @@ class Live:
     began: Mapping[str, Any] | None = None
     weather: Sequence[Mapping[str, Any]] = ()
     seconds: float = 0.0
+    unreadable: Sequence[int] = ()
 
     @property
     def sent(self) -> int:
@@ -244,7 +246,7 @@ def _live(label: str, counted: list[Series], room: WaitingRoom, holding: _Holdin
     by = weather_view.held(holding.weather.get(label, ()), waiting=queued, every=waiting)
     now = cooldown, waiting, open_ones, aside, used, queued
     row = Live(label, calls, at_once, after_retries, attempts, tuple(slots), *now, retries, arrived, cooling, by)
-    return replace(row, seconds=seconds)
+    return replace(row, seconds=seconds, unreadable=tuple(each.key for each in keys if each.file is False))
 
 
 class _Holding(NamedTuple):

@@ -49,6 +49,7 @@ class Row:
     `cooldown`: the seconds for which calls are still held, `until` the end as a Unix time, and `began` the answer that
     caused it, as /upstreams describes it, if that is known. `circuits`: open circuit breakers by endpoint. `keys`:
     credentials that are put aside, by number. `cooling_keys`: credentials that cool, each with the seconds left.
+    `unreadable`: credentials whose files can't be read, by number.
     `limit`: how much a rate, a limiter or a concurrency limit allows. `weather`: its limits and outages, as /upstreams
     describes them. `held_by`: how many calls are held by what, as the metric's label `by` names it. `newest_failure`:
     the newest call that failed, as /requests shows it, if that is known.
@@ -80,6 +81,7 @@ class Row:
     weather: Sequence[dict[str, Any]] = ()
     held_by: Mapping[str, int] = field(default_factory=dict)
     newest_failure: Mapping[str, Any] | None = None
+    unreadable: Sequence[int] = ()
 
     @property
     def per_second(self) -> float | None:
@@ -136,6 +138,7 @@ class Row:
             "open_circuits": [{"endpoint": name, "seconds_left": left} for name, left in self.circuits],
             "credentials_cooling": [{"key": key, "seconds_left": left} for key, left in self.cooling_keys],
             "credentials_aside": [{"key": key, "seconds_left": left} for key, left in self.keys],
+            "key_files_unreadable": list(self.unreadable),
             "waiting_for_a_place": self.queued,
             "limit": self.limit or None,
             "weather": list(self.weather),
@@ -239,6 +242,7 @@ class Board:
             circuits=[(endpoint, left) for endpoint, left in live["open"]],
             keys=[(key, left) for key, left in live["aside"]],
             cooling_keys=[(key, left) for key, left in live["cooling"]],
+            unreadable=live.get("unreadable", ()),
             queued=live["queued"],
             limit=self._limit(live, about),
             weather=live["weather"],

@@ -142,6 +142,7 @@ def _notes(row: Row) -> str:
     ]
     said += [f"key {key} cools for {duration(left)}" for key, left in row.cooling_keys]
     said += [f"key {key} put aside for {duration(left)}" for key, left in row.keys]
+    said += [f"key {key}: its file can't be read, the earlier value stays in use" for key in row.unreadable]
     if row.arrived:
         said.append(f"{count(row.arrived)} by fallback")
     if row.queued and not row.held_by.get("concurrency"):

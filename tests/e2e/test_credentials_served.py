@@ -216,8 +216,18 @@ async def test_a_refused_key_is_put_aside_by_all_workers_and_told_of(workers: in
         assert (row["cooldown"]["holds"], row["cooldown"]["key"]) == ("callers with key 2", 2)
 
 
+async def unreadable_in_top(running: Redrive, capsys: pytest.CaptureFixture[str]) -> list[int]:
+    """The keys whose files can't be read, as `redrive top` prints them of its only upstream."""
+    _, printed, _ = await asyncio.to_thread(verb, capsys, "top", "--admin", running.admin, "--json")
+    (row,) = json.loads(printed)["upstreams"]
+    found: list[int] = row["key_files_unreadable"]
+    return found
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_key_file_that_is_gone_is_told_of_until_it_is_back(workers: int, tmp_path: Path) -> None:
+async def test_a_key_file_that_is_gone_is_told_of_until_it_is_back(
+    workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The earlier value stays in use: only who watches learns that a restart would fail."""
     key = tmp_path / "key"
     key.write_text("old\n")
@@ -238,5 +248,8 @@ async def test_a_key_file_that_is_gone_is_told_of_until_it_is_back(workers: int,
             assert await gauge(running, "redrive_key_file_readable") == {"1": float(readable)}
             (row,) = (await show(running, "upstreams"))["upstreams"]
             assert [each["file_readable"] for each in row["credentials"]] == [readable, None]
+            async with asyncio.timeout(60):  # rows are made again about once a second
+                while await unreadable_in_top(running, capsys) != ([] if readable else [1]):
+                    pass
             assert (await with_aiohttp("GET", f"{running.url}/llm/x")).status == 200
         assert [each.one("x-api-key") for each in upstream.requests] == ["old", "new"]

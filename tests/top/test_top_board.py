@@ -104,6 +104,12 @@ def test_keys_that_cool_are_noted() -> None:
     assert "key 1 cools for 3.0 s" in text([row(live("a", 10, cooldown=3.0, cooling=[[1, 3.0]]))])[2]
 
 
+def test_a_key_file_that_can_not_be_read_is_noted() -> None:
+    stale = row(live("a", 10, unreadable=[2]))
+    assert "key 2: its file can't be read, the earlier value stays in use" in text([stale])[2]
+    assert stale.as_data()["key_files_unreadable"] == [2]
+
+
 def test_only_what_changed_is_sent_and_the_rest_stays() -> None:
     made = board(live("a", 4), live("b", 4))
     rest = {"ready": READY, "window": 41.0, "loads": 1, "states": WORDS}
