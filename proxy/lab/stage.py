@@ -28,7 +28,7 @@ class Stage:
         self.clock = Clock()
         self.registry = Registry()
         self.fresh = Fresh()
-        self.env = Env(chance, wall, WaitingRoom(settings.limits.waiting))
+        self.env = Env(chance, wall, WaitingRoom(settings.limits.waiting), read_key_file=self.fresh.keys.read)
 
     def scope(self, policy: Policy, request: Request) -> ScopeState:
         """The state, such as buckets and cooldowns, that a call of this policy shares with others."""

@@ -56,10 +56,10 @@ class UpstreamStep:
 
     `after` (seconds) is None if the script does not say it. `code`: the HTTP/2 error code of a reset. `ends_bare`: the
     answer ends with its head, without grpc-status; otherwise a status below 400 is a success of a gRPC call too. `key`
-    is the number, from 1, of the credential whose attempts get this reaction, `endpoint` the label of the endpoint;
-    None for any. `first_byte`: seconds from the sending to the first byte of the body, as for `after`; `events`: the
-    body of an event stream, each event with the seconds since the one before it. `cut`: the seconds from the answer's
-    head after which the connection breaks, None if it does not.
+    is the number, from 1, of the credential whose attempts get this reaction, `key_version` the version of its file,
+    from 1, `endpoint` the label of the endpoint; None for any. `first_byte`: seconds from the sending to the first byte
+    of the body, as for `after`; `events`: the body of an event stream, each event with the seconds since the one before
+    it. `cut`: the seconds from the answer's head after which the connection breaks, None if it does not.
     """
 
     status: int = 200
@@ -72,6 +72,7 @@ class UpstreamStep:
     code: int | None = None
     ends_bare: bool = False
     key: int | None = None
+    key_version: int | None = None
     endpoint: str | None = None
     first_byte: float | None = None
     events: tuple[tuple[float, bytes], ...] | None = None

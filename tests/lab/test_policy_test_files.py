@@ -237,3 +237,66 @@ async def test_a_file_of_another_kind_is_told_in_one_line(
     told = [line for line in err.splitlines() if not line.startswith("redrive: configuration: ")]
     line = 2 if "unknown" in said else 1
     assert (status, out, told) == (2, "", [f"{file}:{line}:1: {said}"])
+
+
+ROTATED = """\
+config: {upstreams: {a: {url: "http://a.test", credentials: {header: k, values: [one, {file: key}]}}, b: OTHER}}
+tests:
+  - name: one
+    rotations: [ROTATION]
+    calls:
+      - request: {url: /CALLED/x}
+        attempts: [{status: 200, ENTRY}]
+"""
+OTHER = '{url: "http://b.test"}'
+WITH_FILE = '{url: "http://b.test", credentials: {header: k, values: [{file: key}]}}'
+
+
+@pytest.mark.parametrize(
+    ("rotation", "said"),
+    [
+        ("{at: 1s}", "4:17: tests[0].rotations[0]: in 'one': key 1 of a is not in a file (only 2): write it"),
+        ("{at: 1s, key: 3}", "key 3 of a is not in a file (only 2)"),
+        ("{at: 1s, upstream: aa}", "there is no upstream aa (did you mean a?)"),
+        ("{at: 1s, upstream: b}", "key 1 of b is not in a file (none of its keys is)"),
+        ("{at: 1s, key: 0}", "4:31: tests[0].rotations[0].key: must be 1 or more"),
+        ("{key: 2}", "4:17: tests[0].rotations[0].at: is missing"),
+        ("{at: 1s, file: key}", "4:26: tests[0].rotations[0].file: unknown key"),
+        ("1s", "4:17: tests[0].rotations[0]: must be a mapping, not '1s'"),
+    ],
+)  # fmt: skip
+def test_a_rotation_of_no_file(rotation: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a-key")
+    text = (
+        ROTATED.replace("OTHER", OTHER).replace("ROTATION", rotation).replace("CALLED", "a").replace("ENTRY", "key: 2")
+    )
+    (told,) = problems_of(tmp_path, text)
+    assert said in told
+
+
+def test_a_rotation_of_one_upstream_among_several(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a-key")
+    text = ROTATED.replace("OTHER", WITH_FILE).replace("CALLED", "b").replace("ENTRY", "key_version: 1")
+    (told,) = problems_of(tmp_path, text.replace("ROTATION", "{at: 1s, key: 1}"))
+    assert "say which upstream's key it is (upstream: NAME): a, b have key files" in told
+    assert problems_of(tmp_path, text.replace("ROTATION", "{at: 1s, upstream: b}")) == []
+
+
+def test_a_version_of_a_key_that_is_in_no_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a-key")
+    text = ROTATED.replace("OTHER", OTHER).replace("CALLED", "b").replace("ENTRY", "key_version: 1")
+    (told,) = problems_of(tmp_path, text.replace("ROTATION", "{at: 1s, key: 2}"))
+    assert told == "6:9: tests[0].calls[0].attempts: in 'one': key_version is for keys in files, and b has none"
+
+
+def test_an_attempt_whose_key_version_no_entry_is_for(tmp_path: Path) -> None:
+    """Nothing passes by accident: an attempt with another value than the entries are for is told of."""
+    (tmp_path / "key").write_text("a-key")
+    text = ROTATED.replace("OTHER", WITH_FILE).replace("CALLED", "b").replace("ENTRY", "key_version: 2")
+    file = tmp_path / "t.yaml"
+    file.write_text(text.replace("ROTATION", "{at: 1s, upstream: b}"))
+    suite, _ = load_suite(file, {})
+    assert suite is not None
+    ((call,),) = [result.calls for result in run_suite(suite)]
+    told = [str(each) for each in call.mismatches]
+    assert "key_version: expected an entry of attempts for it, got key_version 1 in attempt 1" in told

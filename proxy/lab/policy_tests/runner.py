@@ -19,8 +19,10 @@ from typing import Any
 
 from proxy.config import units
 from proxy.forward.headers import attempt_fields
-from proxy.lab.clock import BEGIN
+from proxy.lab.clock import ALARM, BEGIN
 from proxy.lab.fixed_draws import FixedDraws
+from proxy.lab.played_keys import key_version
+from proxy.lab.policy_tests.rotations import file_of
 from proxy.lab.policy_tests.script import CallScript, PolicyTest, ScriptFile, Suite
 from proxy.lab.recorder import Recorder
 from proxy.lab.request_body import BufferBudget
@@ -34,6 +36,9 @@ from proxy.retry.facts import MappingFields
 from proxy.retry.strategies.backoff import Chance
 from proxy.wire.field_names import REQUEST_CUT
 from proxy.wire.http1.slow_path import NEVER_NOMINATED
+
+#: The seconds that an answer takes at least where keys are in files; less than an instant of the clock, which is 1 ns.
+_LEAST = 1e-10
 
 
 @dataclass(slots=True)
@@ -67,6 +72,8 @@ def play(test: PolicyTest, suite: Suite) -> list[PlayedCall]:
     stage = Stage(settings, chance, script.wall)
     buffers = BufferBudget(settings.buffers.per_request, settings.buffers.total)
     players = [_ScriptedCall(stage, buffers, script, number) for number, script in enumerate(test.calls, start=1)]
+    for rotation in test.rotations:
+        stage.clock.at(rotation.at, ALARM, stage.fresh.keys.rotate, file_of(settings, rotation), stage.clock)
     for player in players:
         stage.clock.at(player.script.at, BEGIN, player.ask)
     stage.clock.run()
@@ -107,13 +114,23 @@ class _ScriptedCall(Recorder):
         if step is None:
             self.played.unsaid.append(attempt)
             step = self.script.steps[-1]
-        return step.answering(self.script.ask.method).sending(self.longest)
+        sending = step.answering(self.script.ask.method).sending(self.longest)
+        if self._key_version is not None:  # an answer to an earlier key is later than the sending, however little
+            sending.after = max(sending.after, _LEAST)
+        return sending
 
     def _is_for(self, step: UpstreamStep) -> bool:
         """Whether an entry of the script applies to the credential and endpoint of the attempt that is being sent."""
         if step.endpoint is not None and step.endpoint != self._place:
             return False
+        if step.key_version is not None:
+            return step.key_version == self._key_version and step.key in (None, (self.key or 0) + 1)
         return step.key is None or (self.key is not None and step.key == self.key + 1)
+
+    @property
+    def _key_version(self) -> int | None:
+        """The version of the key that the latest attempt carries; None if that key is from no file."""
+        return key_version(self.call.so_far.policy.credentials, self.key)
 
     @property
     def _place(self) -> str:
@@ -140,6 +157,8 @@ class _ScriptedCall(Recorder):
         fields["host"] = self._authority
         if self._place:
             fields["endpoint"] = self._place
+        if (version := self._key_version) is not None:
+            fields["key_version"] = version
         flight = self.call.so_far.in_flight(attempt)
         if flight is not None and flight.held_by:
             fields["held_by"], fields["held"] = flight.held_by, duration(flight.held)
@@ -247,7 +266,7 @@ def compare(expect: dict[str, Any], played: PlayedCall) -> list[Mismatch]:
     ]
     for attempt in played.unsaid:
         carried = played.sent[attempt - 1]
-        for name in ("key", "endpoint"):
+        for name in ("key", "key_version", "endpoint"):
             if name in carried:
                 got = f"{name} {carried[name]} in attempt {attempt}"
                 found.append(Mismatch(name, "an entry of attempts for it", got))

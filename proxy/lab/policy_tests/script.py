@@ -25,6 +25,7 @@ from proxy.config.settings import Settings
 from proxy.config.units import scalar, written
 from proxy.config.yaml_tree import Map, Seq, is_file, mistaken, parse, read_text
 from proxy.lab.driver import ASKS_FOR_STREAM
+from proxy.lab.policy_tests.rotations import Rotation, file_of
 from proxy.lab.routing import AppRequest, Chosen, choose
 from proxy.lab.upstream import UpstreamStep
 from proxy.retry.facts import GRPC_STATUS_NAMES, GRPC_STATUS_NUMBERS, FaultKind, Outcome
@@ -60,11 +61,12 @@ class CallScript:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """A policy test: calls in order of time, whose attempts share one fresh set of buckets."""
+    """A policy test: calls in order of time, whose attempts share one fresh set of buckets, and rotations of keys."""
 
     name: str
     line: int
     calls: tuple[CallScript, ...]
+    rotations: tuple[Rotation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,7 @@ _ATTEMPT = _Attempt(
         "grpc_status": Key(Word(_grpc_status)),
         "trailers": Key(_FIELDS),
         "key": Key(Word(units.whole(1)), doc="the number of the credential whose attempts it is for"),
+        "key_version": Key(Word(units.whole(1)), doc="the version of that credential's file whose attempts it is for"),
         "endpoint": Key(Word(units.word), doc="host:port of the endpoint that it is about"),
         "first_byte": Key(_DURATION),
         "events": Key(ListOf(Either(word=Word(_event_name), mapping=_EVENT))),
@@ -304,11 +307,24 @@ _CALL = Section(
     },
 )
 
+_ROTATION = Section(
+    "rotation",
+    "A key file that gets another value.",
+    {
+        "at": Key(_DURATION, doc="when", required=True),
+        "upstream": Key(Word(units.word), doc="whose key; without it, that of the only one with key files"),
+        "key": Key(Word(units.whole(1)), "1", doc="the number of the credential that stands in the file"),
+    },
+    others="docs/reference/commands/test.md lists all keys",
+    belongs={"file": "key", "value": "key"},
+)
+
 _TEST = Section(
     "test",
     "Calls, against one fresh set of buckets.",
     {
         "name": Key(Word(units.word), required=True),
+        "rotations": Key(ListOf(_ROTATION), [], doc="when key files get another value"),
         "calls": Key(ListOf(_CALL, "must name at least one call"), required=True),
     },
 )
@@ -341,7 +357,7 @@ def load_suite(path: Path, environ: Mapping[str, str]) -> tuple[Suite | None, li
     if result.settings is None:
         return None, list(result.errors)
     suite = Suite(script, result.settings)
-    checks = (_timeouts_without_end, _keys_of_nobody, _endpoints_of_nobody)
+    checks = (_timeouts_without_end, _keys_of_nobody, _endpoints_of_nobody, _rotations_of_no_file)
     numbered = enumerate(script.tests)
     problems = [problem for number, test in numbered for check in checks for problem in check(suite, test, number)]
     return (None if problems else suite), problems
@@ -384,7 +400,15 @@ def _test(found: dict[str, Any], tests: Seq, number: int, problems: Problems) ->
         if after.at < before.at:
             path = ("tests", number, "calls", place, "at")
             problems.add(after.mark, path, "calls must be in order of time")
-    return PolicyTest(found["name"], tests.marks[number].line, tuple(calls))
+    rotations = [
+        Rotation(mark, each["at"], each.get("upstream"), each["key"])
+        for mark, each in zip(
+            tests[number]["rotations"].marks if "rotations" in tests[number] else (),
+            map(_ROTATION.filled, found.get("rotations", ())),
+            strict=True,
+        )
+    ]
+    return PolicyTest(found["name"], tests.marks[number].line, tuple(calls), tuple(rotations))
 
 
 def _call(found: dict[str, Any], mark: Mark) -> CallScript:
@@ -464,19 +488,23 @@ def _timeouts_without_end(suite: Suite, test: PolicyTest, place: int) -> list[Pr
 
 
 def _keys_of_nobody(suite: Suite, test: PolicyTest, place: int) -> list[Problem]:
-    """Report each `key` of an attempt that is not one of the upstream's credentials. `place`: where the test stands
-    among the file's tests, from 0.
+    """Report each `key` of an attempt that is not one of the upstream's credentials, and each `key_version` where none
+    of them is in a file. `place`: where the test stands among the file's tests, from 0.
     """
     found: list[Problem] = []
     for number, call in enumerate(test.calls):
         highest = max((step.key or 0 for step in call.steps), default=0)
-        chosen = choose(suite.settings, call.ask) if highest else None
+        has_version = any(step.key_version for step in call.steps)
+        chosen = choose(suite.settings, call.ask) if highest or has_version else None
         if isinstance(chosen, Chosen):
             credentials = chosen.policy.credentials
             count = 0 if credentials is None else len(credentials.values)
             if highest > count:
                 has = f"has {count} credentials" if count else "has no credentials"
                 message = f"in {test.name!r}: there is no key {highest}: the upstream {chosen.policy.upstream} {has}"
+                found.append(Problem(*call.mark, f"tests[{place}].calls[{number}].attempts", message))
+            if has_version and (credentials is None or not credentials.files):
+                message = f"in {test.name!r}: key_version is for keys in files, and {chosen.policy.upstream} has none"
                 found.append(Problem(*call.mark, f"tests[{place}].calls[{number}].attempts", message))
     return found
 
@@ -497,4 +525,17 @@ def _endpoints_of_nobody(suite: Suite, test: PolicyTest, place: int) -> list[Pro
                     f"in {test.name!r}: no attempt goes to {name}: the endpoints of {chosen.policy.upstream} {has}"
                 )
                 found.append(Problem(*call.mark, f"tests[{place}].calls[{number}].attempts", message))
+    return found
+
+
+def _rotations_of_no_file(suite: Suite, test: PolicyTest, place: int) -> list[Problem]:
+    """Report each rotation of a key that is not in a file. `place`: where the test stands among the file's tests, from
+    0.
+    """
+    found: list[Problem] = []
+    for number, rotation in enumerate(test.rotations):
+        try:
+            file_of(suite.settings, rotation)
+        except ValueError as why:
+            found.append(Problem(*rotation.mark, f"tests[{place}].rotations[{number}]", f"in {test.name!r}: {why}"))
     return found
