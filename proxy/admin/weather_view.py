@@ -50,11 +50,11 @@ def held(lanes: Iterable[LaneWeather], *, waiting: int, every: int) -> dict[str,
 
 
 def limits(found: Mapping[str, Sequence[LaneWeather]], router: Router) -> Samples:
-    """The samples of a gauge, by upstream and endpoint: the lowest limit, infinity where there is none. `found`: the
-    lanes of each upstream, by its label.
+    """The samples of a gauge, by upstream and endpoint: the lowest limit, infinity where there is none, or where only
+    the pace is limited. `found`: the lanes of each upstream, by its label.
     """
     return [
-        ((upstream.label, label), min((lane.limit for lane in lanes), default=NO_LIMIT))
+        ((upstream.label, label), min((lane.limit for lane in lanes if lane.limit < ANY_PLACES), default=NO_LIMIT))
         for upstream, label, lanes in _endpoints(found, router)
     ]
 

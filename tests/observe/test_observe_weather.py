@@ -103,6 +103,12 @@ def test_calls_that_return_one_after_another_have_a_pace_and_no_number_of_places
     assert weather_view.holding({"weather": [row], **idle}) == [
         "e1:80: a limit of 2.21 a second for 7.0 s, with 0 under way"
     ]
+    settings = load_tree({"upstreams": {"u": {"url": "http://e1:80"}}}, "redrive.yaml", {}).settings
+    assert settings is not None
+    ((_, shown),) = weather_view.limits({"u": [draining]}, settings.router)
+    assert shown == NO_LIMIT
+    ((_, shown),) = weather_view.limits({"u": [draining, LANE._replace(limit=3.0)]}, settings.router)
+    assert shown == 3.0
 
 
 def test_what_is_only_observed_says_so() -> None:
