@@ -84,7 +84,7 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
             "lab/test_behaviour_before.py", "lab/test_demo.py", "lab/test_drawn_weather.py", "lab/test_judge.py",
             "lab/test_lab_clock.py", "lab/test_played_scripts.py", "lab/test_possible.py", "lab/test_simulate.py",
             "lab/test_simulate_fleet.py", "lab/test_simulate_limits_and_apps.py",
-            "lab/test_simulate_processes.py", "lab/test_simulated_alike.py",
+            "lab/test_simulate_processes.py", "lab/test_simulate_rotations.py", "lab/test_simulated_alike.py",
             "lab/test_weather.py", "lab/test_weather_bounds.py", "lab/test_weather_turns.py",
             "lab/test_weather_variants.py",
         ),

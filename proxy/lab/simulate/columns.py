@@ -108,6 +108,7 @@ def columns(config: str | None, scenario: Scenario, environ: Mapping[str, str]) 
             policies[name] = other.policy
     for where, policy in (("policy", chosen.policy), *((f"compare.{name}", each) for name, each in policies.items())):
         problems += _misfit(scenario, policy, where)
+    problems += _not_in_files(scenario, chosen.policy)
     if problems:
         return [], problems
     on_outage = scenario.redis.on_outage or (chosen.redis.on_outage,)
@@ -142,6 +143,17 @@ def _misfit(scenario: Scenario, policy: Policy, where: str) -> list[Problem]:
         return []
     message = f"has {count} endpoints with weights or priorities: the scenario's upstream.endpoints must be {count} too"
     return [Problem(scenario.file, 1, 1, where, message)]
+
+
+def _not_in_files(scenario: Scenario, policy: Policy) -> list[Problem]:
+    """Report each rotation of a key that the policy has in no file, or not at all."""
+    files = () if policy.credentials is None else policy.credentials.files
+    message = "of the policy is not in a file: write it as {file: PATH} in credentials.values"
+    return [
+        Problem(*rotation.mark, f"rotations[{number}].key", f"key {rotation.key + 1} {message}")
+        for number, rotation in enumerate(scenario.rotations)
+        if rotation.key >= len(files) or files[rotation.key] is None
+    ]
 
 
 def _fitted(scenario: Scenario, policy: Policy) -> Policy:

@@ -7,6 +7,7 @@ all mistakes are reported at once with their lines.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any
 
 from proxy.config import addresses
@@ -27,6 +28,7 @@ from proxy.lab.simulate.weather import (
     Scenario,
     ScenarioApp,
     ScenarioOutage,
+    ScenarioRotation,
     ScenarioRoute,
     SimulatedRedis,
 )
@@ -144,6 +146,18 @@ APP = Section(
     },
 )
 
+ROTATION = Section(
+    "rotation",
+    "A key in a file that gets another value.",
+    {
+        "at": Key(duration, doc="when the upstream has the new value", required=True),
+        "key": Key(whole(1), 1, "the number of the credential, which stands in a file"),
+        "overlap": Key(duration, 0, "how long the upstream still takes the earlier value"),
+        "file_after": Key(duration, 0, "how long the file takes to have the new one"),
+    },
+    others=_OTHERS,
+)
+
 PAUSE = Section(
     "pause",
     "A time in which no call begins.",
@@ -215,6 +229,7 @@ SCENARIO = Section(
         "routes": Key(ListOf(ROUTE), [], "parts of the calls that differ in path, method or latency"),
         "apps": Key(MapOf(APP, key=addresses.app_name), doc="the apps that call, by name"),
         "pauses": Key(ListOf(PAUSE), [], "times in which no call begins"),
+        "rotations": Key(ListOf(ROTATION), [], "when keys in files get another value, in order of time"),
         "patience": Key(_PATIENCE, "off", "how long an app waits before it goes away"),
         "neighbours": Key(_CAPACITY, "off", "requests of other clients, without redrive, that send each once"),
         "upstream": Key(UPSTREAM),
@@ -268,6 +283,8 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     full["routes"] = _routes(full["routes"], request["method"], upstream["latency"])
     full["apps"] = _apps(full.get("apps") or {})
     full["pauses"] = tuple(Pause(each["at"], each["at"] + each["lasts"]) for each in full["pauses"])
+    written = zip(tree["rotations"].marks if full["rotations"] else (), full["rotations"], strict=True)
+    full["rotations"] = tuple(_rotation(mark, ROTATION.filled(each)) for mark, each in written)
     full["outages"] = tuple(_outage(each, upstream) for each in full["outages"])
     full |= {"policy": tree.get("policy"), "compare": tree.get("compare") or Map()}
     full["others"] = {name: _other(each) for name, each in full.get("others", {}).items()}
@@ -281,6 +298,9 @@ def _read(file: str, problems: Problems) -> Scenario | None:
     if scenario.overload in (FaultKind.ATTEMPT_TIMEOUT, STALL):
         at = tree["upstream"].values_at["overload"]
         problems.add(at, "upstream.overload", "must be a refusal, which is immediate")
+    for number, (before, after) in enumerate(pairwise(scenario.rotations), start=1):
+        if after.at < before.at:
+            problems.add(after.mark, f"rotations[{number}]", "rotations must be in order of time")
     if scenario.reports == "window" and scenario.tokens is not None:
         at = tree["upstream"].values_at["reports"]
         problems.add(at, "upstream.reports", "no field names the window of a limit of tokens")
@@ -296,6 +316,10 @@ def _outage(found: dict[str, Any], upstream: dict[str, Any]) -> ScenarioOutage:
     for name in ("key", "endpoint", "route"):
         full[name] = full[name] - 1 if name in full else None
     return ScenarioOutage(**full)
+
+
+def _rotation(mark: Mark, full: dict[str, Any]) -> ScenarioRotation:
+    return ScenarioRotation(mark, full["at"], full["key"] - 1, full["overlap"], full["file_after"])
 
 
 def _routes(found: Sequence[dict[str, Any]], method: str, latency: float) -> tuple[ScenarioRoute, ...]:

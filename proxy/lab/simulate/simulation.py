@@ -14,13 +14,14 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 
-from proxy.lab.clock import BEGIN, DEADLINE, Clock
+from proxy.lab.clock import ALARM, BEGIN, DEADLINE, Clock
 from proxy.lab.driver import Driver
 from proxy.lab.fleet.factory import PlayedFleet
 from proxy.lab.fleet.played_redis import PlayedRedis
 from proxy.lab.fresh_policies import Fresh
+from proxy.lab.played_keys import key_version
 from proxy.lab.simulate.arrivals import Arrival, arrivals, visits
 from proxy.lab.simulate.columns import Column
 from proxy.lab.simulate.ledger import Ledger
@@ -35,7 +36,7 @@ from proxy.retry.call.machine import Call
 from proxy.retry.call.states import Flying
 from proxy.retry.facts import Fields, MappingFields, Outcome, Request
 from proxy.retry.policies.bucket_specs import TokenRules
-from proxy.retry.policies.policy import Fallback, Policy
+from proxy.retry.policies.policy import Fallback, KeyFile, Policy
 from proxy.retry.queues.waiting_room import WaitingRoom
 from proxy.retry.scopes.registry import Registry
 from proxy.retry.scopes.scope_state import ScopeState
@@ -81,10 +82,10 @@ class Played:
 
 class _Sidecar:
     """A simulated redrive: its policy, the state that its calls share, its waiting room, and whose turn it is among the
-    endpoints (`turn`).
+    endpoints (`turn`). `keys` are those of its credentials that stand in files.
     """
 
-    __slots__ = ("env", "others", "policy", "scope", "turn", "why_not")
+    __slots__ = ("env", "keys", "others", "policy", "scope", "turn", "why_not")
 
     def __init__(self, column: Column, fleet: PlayedFleet, env: Env) -> None:
         fresh, registry = Fresh(), Registry(fleet.factory())
@@ -96,7 +97,8 @@ class _Sidecar:
                 policy = fresh.policy(made)
                 self.others[name] = request, policy, registry.scope(policy, request)
         self.why_not = self._why_not if self.policy.fallback else None
-        self.env = env
+        self.env, self.keys = env, fresh.keys
+        env.read_key_file = fresh.keys.read
         self.turn = 0
 
     def _why_not(self, entry: Fallback) -> str:
@@ -121,6 +123,10 @@ class _Simulated(Driver):
         _, _, key, route, size, _ = self._arrival
         if self.key is not None:
             key = self.key
+            if self._run.scenario.rotations:
+                version = key_version(sidecar.policy.credentials, key) or 1
+                if not self._run.scenario.takes_key(key, version, now):
+                    return world.unauthorized(now)
         if self.endpoint is not None:
             return world.fate(now, key, self.endpoint, size, route)
         if count == 1:
@@ -253,6 +259,10 @@ class _Run:
         self._fleet.redis.begin()
         self._await_next()
         self._await_visit()
+        for rotation, sidecar in product(self.scenario.rotations, self._sidecars):
+            file = _file_of(sidecar.policy, rotation.key)
+            if file is not None:
+                self.clock.at(rotation.at + rotation.file_after, ALARM, sidecar.keys.rotate, file.path, self.clock)
         self.clock.at(_SWEEP, BEGIN, self._sweep)
         self.clock.run()
         self.played.requests, self.played.longest_pushback = self.world.requests, self.world.longest_pushback
@@ -374,6 +384,14 @@ def play(
     call and sending is noted in the `ledger`, if there is one.
     """
     return _Run(scenario, column, report, ledger).play()
+
+
+def _file_of(policy: Policy, key: int) -> KeyFile | None:
+    """The file that has the credential with this index, from 0; None if the policy has no such credential, or has it
+    from no file.
+    """
+    credentials = policy.credentials
+    return None if credentials is None or key >= len(credentials.files) else credentials.files[key]
 
 
 def _is_shared(policy: Policy) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from proxy.config.problems import Mark
 from proxy.config.yaml_tree import Map
 from proxy.lab.simulate.limits import LimitKind, RequestLimit, limit_of
 from proxy.lab.simulate.reports import Reports
@@ -73,6 +74,20 @@ class ScenarioApp:
     share: float
     weight: int
     priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioRotation:
+    """A time `at` which the upstream has a new value for the credential `key` (an index, from 0). It takes the earlier
+    value for `overlap` seconds more; the credential's file has the new one after `file_after` seconds. `mark`: where it
+    is written.
+    """
+
+    mark: Mark
+    at: float
+    key: int
+    overlap: float
+    file_after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +171,7 @@ class Scenario:
     outages: tuple[ScenarioOutage, ...]
     routes: tuple[ScenarioRoute, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    rotations: tuple[ScenarioRotation, ...] = ()
     patience: float | None = None
     neighbours: float | None = None
     possible: float | None = None
@@ -179,6 +195,15 @@ class Scenario:
     def outages_at(self, now: float) -> tuple[ScenarioOutage, ...]:
         """The outages that are in force `now`, in the order of the file."""
         return tuple(each for each in self.outages if each.at <= now < each.until)
+
+    def takes_key(self, key: int, version: int, now: float) -> bool:
+        """Whether the upstream takes this version (from 1) of the value of the credential `key` (an index, from 0) at
+        the time `now`.
+        """
+        rotations = [each for each in self.rotations if each.key == key]
+        if version > len(rotations):
+            return True
+        return now < rotations[version - 1].at + rotations[version - 1].overlap
 
     def recovering_at(self, now: float) -> ScenarioOutage | None:
         """The past outage from which the capacity is still recovering `now`; None for none."""

@@ -111,6 +111,12 @@ class World:
             return Sending(takes, Reply(200, MappingFields(self._report(limit, key, now, takes))))
         return Sending(takes, _FINE)
 
+    def unauthorized(self, now: float) -> Sending:
+        """The answer to a request that is sent `now` with a value of a key that the upstream does not take any more."""
+        second = int(now)
+        self.requests[second] = self.requests.get(second, 0) + 1
+        return self._failing(401, _REFUSAL, 0)
+
     def _report(self, most: int, key: int, now: float, takes: float) -> list[tuple[str, str]]:
         """The fields in which an answer, which `takes` so many seconds, says what is left of the limit of this key,
         which allows `most` in a window.
