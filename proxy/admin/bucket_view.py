@@ -26,6 +26,7 @@ async def buckets(registry: Registry, named: Mapping[str, BucketRef], now: float
             "bucket": label,
             "kind": bucket.spec.kind,
             "store": bucket.spec.store,
+            **({"unit": bucket.spec.unit} if isinstance(bucket.spec, RateSpec) else {}),
             "level": round(bucket.level(now), 3),
             "capacity": bucket.capacity,
         }

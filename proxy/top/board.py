@@ -22,7 +22,7 @@ ORDERS = ("state", "name", "calls", "success", "attempts", "p95", "bucket", "coo
 @dataclass(frozen=True, slots=True)
 class Level:
     """A bucket: its label, its kind, the tokens in it, and its capacity (0 for a bucket without one). `drained`: the
-    bucket refuses nearly every retry.
+    bucket refuses nearly every retry. `unit`: what a rate's tokens stand for, as the configuration says it.
     """
 
     label: str
@@ -30,6 +30,7 @@ class Level:
     level: float
     capacity: float
     drained: bool
+    unit: str = "attempts"
 
     @property
     def share(self) -> float:
@@ -254,7 +255,14 @@ class Board:
         found = self._buckets.get(label or "")
         if found is None:
             return None
-        return Level(found["bucket"], found["kind"], found["level"], found["capacity"], found["drained"])
+        return Level(
+            found["bucket"],
+            found["kind"],
+            found["level"],
+            found["capacity"],
+            found["drained"],
+            found.get("unit", "attempts"),
+        )
 
     def _limit(self, live: dict[str, Any], about: dict[str, Any] | None) -> str:
         """The state of an upstream's limits in words: attempts a second of its adaptive limiter, tokens of its rate,
@@ -267,7 +275,8 @@ class Board:
         if limiter:
             parts.append(f"{rate(limiter['fill_rate'])}/s" if limiter["enabled"] else "open")
         elif rated:
-            parts.append(f"{count(math.floor(rated.level))} left")  # no attempt is paid with a fraction
+            of = "" if rated.unit == "attempts" else " tokens"
+            parts.append(f"{count(math.floor(rated.level))}{of} left")  # no attempt is paid with a fraction
         elif about and (about["limiter"] or about["rate"]):
             parts.append("open")
         found = [lane["limit"] for lane in live["weather"] if lane["limit"] and lane["limit"]["attempts"] is not None]

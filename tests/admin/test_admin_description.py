@@ -102,6 +102,8 @@ async def test_what_the_port_answers_is_what_is_described(tmp_path: Path) -> Non
             assert (row["fallback"], row["fallbacks"]) == (["a", "b"], {"b": 1})
             kinds = {bucket["kind"] for bucket in found["/buckets"]["buckets"]}
             assert kinds == {"quota", "rate", "budget", "adaptive limiter", "hedging"}
+            units = {bucket.get("unit") for bucket in found["/buckets"]["buckets"] if bucket["kind"] == "rate"}
+            assert units == {"attempts"}
             assert [each["name"] for each in found["/upstreams?name=b"]["upstreams"]] == ["b"]
             assert all(not values["path"].startswith("upstreams") for values in found["/config/places"]["values"])
             places = {each["path"]: each["from"] for each in found["/config/places?upstream=b"]["values"]}

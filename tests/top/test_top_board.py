@@ -146,6 +146,8 @@ def test_who_began_a_cooldown() -> None:
     [
         ({"concurrency": 8}, (), "3/8"),
         ({"rate": "r", "told": "r"}, (bucket("r", 12.5, "rate"),), "12 left"),
+        ({"rate": "r", "told": "r"}, ({**bucket("r", 12.5, "rate"), "unit": "attempts"},), "12 left"),
+        ({"rate": "r", "told": "r"}, ({**bucket("r", 1234.5, "rate"), "unit": "tokens"},), "1,234 tokens left"),
         ({"rate": "r"}, (), "open"),
         (
             {"limiter": "l", "concurrency": 8},

@@ -96,6 +96,6 @@ export function limit({ limiter, rated, about, live }) {
 
 function pace({ limiter, rated, about }) {
   if (limiter) return limiter.enabled ? `${rate(limiter.fill_rate)}/s` : "open";
-  if (rated) return `${count(Math.floor(rated.level))} left`;
+  if (rated) return `${count(Math.floor(rated.level))}${(rated.unit ?? "attempts") === "attempts" ? "" : " tokens"} left`;
   return about?.limiter || about?.rate ? "open" : "–";
 }
