@@ -448,7 +448,7 @@ class SequentialFlow:
         if due > planned.until + EPSILON:
             return self.withdraw(call, Outcome.NOT_RETRYABLE, now, NO_LONGER_SAFE)
         if call.deadline is not None and due > call.deadline + EPSILON:
-            return self.withdraw(call, Outcome.DEADLINE, now, f"{again}, {past_deadline(call.deadline - now)}")
+            return self.withdraw(call, Outcome.DEADLINE, now, f"{again}, {past_deadline(left, call.deadline - now)}")
         planned.due, planned.gated = due, False  # the gates of the other key have no say in this wait
         return self.wait(call, planned, now)
 

@@ -39,7 +39,7 @@ def held_too_long(gate: str, wait: float, left: float | None, usual: float = 0.0
     if left < 0.005:  # as hundredths: 0 s
         return f"{GATES[gate]} did not let it go before its deadline"
     if wait > left or not usual:
-        return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(left)}"
+        return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(wait, left)}"
     times = f"in {about(wait)}, and answers usually take {about(usual)}"
     return f"{GATES[gate]} lets it go {times}: too late for the deadline, which is in {about(left)}"
 
@@ -113,9 +113,12 @@ def about(amount: float) -> str:
     return seconds(round(amount) if amount >= 60 else round(amount, 1 if amount >= 1 else 2))
 
 
-def past_deadline(left: float | None) -> str:
-    """Return the clause that something is due after the deadline, which is in `left` seconds (None counts as 0)."""
-    return f"after the deadline, which is in {about(max(left or 0.0, 0.0))}"
+def past_deadline(wait: float, left: float | None) -> str:
+    """Return the clause that something is due after the deadline. `wait`: the seconds until it is due. `left`: those
+    until the deadline (None counts as 0). If both read alike, no number is named.
+    """
+    until = about(max(left or 0.0, 0.0))
+    return "just after the deadline" if until == about(wait) else f"after the deadline, which is in {until}"
 
 
 def wanted_too_late(left: float) -> str:
@@ -129,7 +132,7 @@ def wanted_past_deadline(left: float, until: float) -> str:
     """The reason why a call does not wait for the only endpoint that is left: as `wanted_too_late`, but the deadline,
     which is in `until` seconds, comes first.
     """
-    return f"the endpoint that is left asked this call to wait for {about(left)} more, {past_deadline(until)}"
+    return f"the endpoint that is left asked this call to wait for {about(left)} more, {past_deadline(left, until)}"
 
 
 # -- the proxy's own answers ------------------------------------------------------------------------------------------

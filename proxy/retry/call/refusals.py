@@ -95,7 +95,7 @@ def _why_not(
         return "its answer had begun to go to the app" if delivered else OUTGREW
     if no is _DEADLINE:
         left = None if call.deadline is None else call.deadline - now
-        return f"the next attempt would begin in {about(due - now)}, {past_deadline(left)}"
+        return f"the next attempt would begin in {about(due - now)}, {past_deadline(due - now, left)}"
     why = _CLAUSES.get(no)
     return "" if why is None else why(failure, call)
 

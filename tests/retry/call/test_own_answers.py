@@ -52,6 +52,12 @@ def test_an_endpoints_own_delay_that_ends_after_the_deadline_is_told_of() -> Non
     assert wanted_past_deadline(30.0, 2.0) == why
 
 
+def test_what_is_due_a_moment_after_the_deadline_is_not_said_to_be_due_at_it() -> None:
+    """Seen: "would begin in 1 s, after the deadline, which is in 1 s"."""
+    assert wanted_past_deadline(1.0, 0.996).endswith("to wait for 1 s more, just after the deadline")
+    assert held_too_long("rate", 2.04, 2.0).endswith("lets it go in 2 s, just after the deadline")
+
+
 def test_a_call_that_was_held_for_all_of_a_bound_is_not_told_of_a_wait_of_nothing() -> None:
     cooldown = GATES["cooldown"]
     assert held_in_vain("cooldown", 3.0, "hold", 20.0, 1.0) == (
