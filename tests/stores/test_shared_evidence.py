@@ -16,15 +16,17 @@ from callers import REFUSED, Waiting, Worker, caller, factories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.retry.capacity.delays_by_chance import DelaysByChance
 from proxy.retry.capacity.evidence import Evidence
 from proxy.retry.capacity.least_gap import NUMBERS, LeastGap
 from proxy.retry.capacity.loads import Loads
+from proxy.retry.capacity.throughput import Throughput
 from proxy.retry.capacity.traffic import Traffic
 from proxy.retry.scopes.factory import Factory
 from proxy.retry.weather.weather_changes import WeatherChanged, WeatherWatch
 from proxy.stores.shared_memory import evidence as evidence_module
 from proxy.stores.shared_memory import records
-from proxy.stores.shared_memory.evidence import SharedEvidence
+from proxy.stores.shared_memory.evidence import SHOWN_NUMBERS, SharedEvidence
 from proxy.stores.shared_memory.factory import SharedFactory, open_memory
 from proxy.stores.shared_memory.lane import SharedLane
 from proxy.stores.shared_memory.records import LANES, Memory, descriptor
@@ -201,7 +203,9 @@ class Words:
 
 @contextmanager
 def killed(lane: SharedLane, when: str) -> Iterator[None]:
-    """Kill the worker that does this: while it writes the `times`, or `before` or `after` the store that publishes."""
+    """Kill the worker that does this: while it writes what is `beside` the record, or `before` or `after` the store
+    that publishes.
+    """
     pack = evidence_module.pack_into
 
     def broken(form: str, at: Any, offset: int, *numbers: float) -> None:
@@ -211,7 +215,7 @@ def killed(lane: SharedLane, when: str) -> Iterator[None]:
     record = lane.record
     words = record.words
     with suppress(Killed):
-        if when == "times":
+        if when == "beside":
             evidence_module.pack_into = broken
         elif when:
             record.words = Words(words, record._sequence, after=when == "after")  # type: ignore[assignment]
@@ -221,11 +225,16 @@ def killed(lane: SharedLane, when: str) -> Iterator[None]:
             evidence_module.pack_into, record.words = pack, words
 
 
+#: What happens while delays hold calls, or loads are compared.
+DELAYS = ("came", "held", "delay", "served", "at_once", "opens", "test", "unheld", "counted", "load")
+
+
 def numbers_of(evidence: Evidence) -> tuple[object, ...]:
     gap = evidence.least_gap
     return (
         *(evidence._all, evidence._at, evidence._refused, evidence._refusals, evidence._upto, evidence.ended),
         *([*evidence._numbers], [*evidence._times], None if gap is None else gap.state()),
+        SHOWN_NUMBERS.take(evidence),
     )
 
 
@@ -233,8 +242,8 @@ def numbers_of(evidence: Evidence) -> tuple[object, ...]:
     script=st.lists(
         st.tuples(
             st.integers(0, 3),
-            st.sampled_from(["well", "refused", "sent", "quickly", "quickly", "learn", "begin"]),
-            st.sampled_from(["", "", "", "", "times", "before", "after"]),
+            st.sampled_from(["well", "refused", "sent", "quickly", "quickly", "learn", "begin", *DELAYS]),
+            st.sampled_from(["", "", "", "", "beside", "before", "after"]),
             st.integers(1, 90),
         ),
         max_size=80,
@@ -280,10 +289,44 @@ def happens(what: str, sent: float, now: float, evidence: Evidence) -> None:
         evidence.refused_quickly(sent, now)
     elif what == "learn":
         evidence.learn(0.2, now)
+    elif what == "held":
+        evidence.delay_holds(None, now)
+    elif what == "load":
+        evidence.loads = evidence.loads or Loads()
+        evidence.loads.add(now, 20, 5, now)
+        evidence.loads.gave_up(20, 5, now)
+    elif what == "counted":
+        evidence.throughput = evidence.throughput or Throughput()
+        evidence.throughput.served(sent)
+        evidence.throughput.bound(10.0, 6, now)
+    elif what in DELAYS:
+        if evidence.by_chance is not None:
+            delayed(what, evidence.by_chance, now)
     elif evidence.least_gap is not None and what == "sent":
         evidence.least_gap.sent(now)
     elif evidence.least_gap is not None and what == "begin":
         evidence.least_gap.begin()
+
+
+def delayed(what: str, test: DelaysByChance, now: float) -> None:
+    """What happens to the calls of a lane while delays hold them, or while that is tested."""
+    if what == "came":
+        test.came(now)
+    elif what == "delay":
+        test.cooldown(0.02, now - 30.0, now)
+    elif what == "served":
+        test.served(None, now)
+    elif what == "at_once":
+        test.at_once = 8
+        test.take_at_once(8, now)
+        test.sent(None, object(), 8, now)
+    elif what == "opens":
+        test._opens_at = now
+        test.opens(now)
+    elif what == "unheld":
+        test._unheld.open(0.2, test._counts, now)
+    else:
+        test.refused(None, round(100 * now), 2, now)
 
 
 def test_a_worker_whose_operation_failed_takes_over_what_is_published(memory: Memory) -> None:
@@ -342,6 +385,46 @@ def test_workers_find_the_pace_of_an_upstream_without_a_queue_as_one_process_doe
     assert paces[0] == paces[1] == pytest.approx(12.25)
 
 
+# -- what delays have shown ----------
+
+
+def test_calls_that_are_sent_at_once_count_for_all_workers_and_each_knows_its_own(memory: Memory) -> None:
+    """One worker sends eight calls at once. Others hear how many were served, and end none of them."""
+    one, other = (first_of(each) for each in workers(memory, 2))
+    attempts = [object() for _ in range(8)]
+
+    def sends() -> None:
+        one.limit.evidence.delay_holds(object(), 10.0)
+        test = one.limit.evidence.by_chance
+        assert test is not None
+        test.at_once = 8
+        test.take_at_once(8, 10.0)
+        for each in attempts:
+            test.sent(each, each, 0, 10.0)
+
+    one.change(sends, 10.0)
+    assert other.change(lambda: ends(other, object()), 10.1) is False
+    for number, each in enumerate(attempts[:5]):
+        began = one.change(partial(ends, one, each), 10.2)
+        assert began == (number == 4)
+    other.look()
+    theirs = other.limit.evidence.by_chance
+    assert theirs is not None
+    assert theirs.holds_none(10.2) is False
+    other.change(lambda: theirs.opens(10.2), 10.2)
+    one.look()
+    mine = one.limit.evidence.by_chance
+    assert mine is not None
+    assert mine.holds_none(10.3)
+
+
+def ends(lane: SharedLane, attempt: object) -> bool:
+    """The attempt is served; whether a test of delays is to begin at once."""
+    test = lane.limit.evidence.by_chance
+    assert test is not None
+    return test.served(attempt, 10.2)
+
+
 # -- records of other scopes ----------
 
 
@@ -390,8 +473,10 @@ def test_a_scope_has_no_times_of_the_one_that_had_its_record(few_records: Memory
         evidence, stamp = lane.limit.evidence, lane.record.version[0]
         is_kept = stamps.get(name) == stamp
         assert (evidence.least_gap is not None) == is_kept
+        assert (evidence.by_chance is not None) == is_kept
         lane.change(partial(evidence.refused_quickly, now, now), now)
         lane.change(partial(happens, "sent", 0.0, now, evidence), now)
+        lane.change(partial(happens, "held", 0.0, now, evidence), now)
         theirs = first_of(Worker(other, name))
         theirs.look()
         assert numbers_of(theirs.limit.evidence) == numbers_of(evidence)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from callers import BROKEN, ERROR, REFUSED, UNCONNECTED, UNREACHED, Waiting, Worker, caller, factories
 
+from proxy.retry.capacity.delays_by_chance import Batch, DelaysByChance
 from proxy.retry.capacity.evidence import Evidence
 from proxy.retry.weather.all_refused import AllRefused
 from proxy.retry.weather.answer_times import AnswerTimes
@@ -339,8 +340,12 @@ def test_each_attribute_of_a_lane_is_shared_or_each_workers_own() -> None:
     parts = (AllRefused, AnswerTimes, Cohort, SinceCut, Spacing, Trial)
     assert set(SHARED) == {Limit, Outage, *parts}
     assert all(set(SHARED[each]) == set(each.__slots__) for each in parts)
-    shown = {"by_chance", "failures", "found", "least_gap", "loads", "throughput"}
+    shown = {"failures", "found", "least_gap", *evidence.SHOWN[Evidence]}
     assert set(Evidence.__slots__) - set(evidence.SHARED[Evidence]) == {"_noted", "traffic", *shown}
+    tested = {Batch: {"_attempts"}, DelaysByChance: {"reserving", "was_tested"}}
+    for each, names in evidence.SHOWN.items():
+        if each is not Evidence:
+            assert set(each.__slots__) - set(names) == tested.get(each, set())
 
 
 def test_another_worker_reads_what_one_has_published(memory: Memory) -> None:

@@ -72,23 +72,24 @@ _KNOWN = 120.0
 
 
 class Batch:
-    """The attempts that are sent at once before a test. `count`: how many there are. `served`, `refused`: how many of
-    them ended so. `begun`: the time (seconds) at which they are sent. `has_failed`: it was noted that too many of them
-    were refused.
+    """The attempts that are sent at once before a test, by one process. `count`: how many there are. `flying`: how many
+    of them have not ended. `served`, `refused`: how many ended so. `begun`: the time (seconds) at which they are sent.
+    `has_failed`: it was noted that too many of them were refused.
     """
 
-    __slots__ = ("_attempts", "begun", "count", "has_failed", "refused", "served")
+    __slots__ = ("_attempts", "begun", "count", "flying", "has_failed", "refused", "served")
 
-    def __init__(self, count: int, now: float) -> None:
-        self._attempts: set[object] = set()
+    def __init__(self, count: int = 0, now: float = -_NEVER) -> None:
+        self._attempts: dict[object, float] = {}  # each with `begun` of its batch
         self.count = count
+        self.flying = 0
         self.served = self.refused = 0
         self.begun = now
         self.has_failed = False
 
     def is_open(self, now: float) -> bool:
         """Whether some of these attempts have not ended yet, and their ends are still waited for."""
-        return len(self._attempts) > 0 and now - self.begun <= _WAITED_FOR
+        return self.flying > 0 and now - self.begun <= _WAITED_FOR
 
     @property
     def are_served(self) -> bool:
@@ -108,15 +109,16 @@ class Batch:
     def sent(self, attempt: object, now: float) -> None:
         """Add an attempt that is being sent to the batch, if the batch began just now."""
         if now - self.begun <= _AT_ONCE:
-            self._attempts.add(attempt)
+            self._attempts[attempt] = self.begun
+            self.flying += 1
 
     def ended(self, attempt: object, *, refused: bool) -> bool:
         """Note how an attempt ended, if it belongs to the batch. Returns whether it does. `refused`: the attempt was
         refused; if False, it was served.
         """
-        if attempt not in self._attempts:
+        if self._attempts.pop(attempt, None) != self.begun:
             return False
-        self._attempts.discard(attempt)
+        self.flying -= 1
         self.served += not refused
         self.refused += refused
         return True

@@ -30,10 +30,12 @@ class Loads:
     callers' clock, and paces are attempts a second.
     """
 
-    __slots__ = ("_all", "_ended", "_refusals", "_since")
+    __slots__ = ("_at", "_counts", "_ended", "_paces", "_refusals", "_refused", "_since")
 
     def __init__(self) -> None:
-        self._all: list[tuple[float, float, int, int]] = []  # when they ended, their pace, how many, and refused
+        self._at = [-_NEVER] * _MOST  # when the attempts at each load had ended, the latest one at the end,
+        self._paces = [0.0] * _MOST  # at which pace they were sent,
+        self._counts, self._refused = [0] * _MOST, [0] * _MOST  # how many they were, and how many of them were refused
         self._since = _NEVER  # when the limit was given up,
         self._ended = self._refusals = 0  # and how many attempts had ended, and were refused, in all by then
 
@@ -41,8 +43,8 @@ class Loads:
         """Note attempts that were made at one load. `pace`: how many a second were sent. `ended`: how many of them
         ended. `refused`: how many were refused.
         """
-        self._all = [each for each in self._all if now - each[0] < _KEPT][1 - _MOST :]
-        self._all.append((now, pace, ended, refused))
+        self._at, self._paces = [*self._at[1:], now], [*self._paces[1:], pace]
+        self._counts, self._refused = [*self._counts[1:], ended], [*self._refused[1:], refused]
 
     def gave_up(self, ended: int, refusals: int, now: float) -> None:
         """Note that the limit was given up. `ended`: how many attempts had ended in all by then. `refusals`: how many
@@ -73,8 +75,7 @@ class Loads:
         """The pace (attempts a second) of the attempts that were noted last, and the share of them that was refused (0
         to 1).
         """
-        _, pace, ended, refused = self._all[-1]
-        return pace, refused / ended
+        return self._paces[-1], self._refused[-1] / self._counts[-1]
 
     def explain(self, pace: float, ended: int, refused: int, now: float) -> bool:
         """Whether the load explains the refusals of a trial, and those noted before, better than chance does. The
@@ -86,7 +87,8 @@ class Loads:
         """The logarithm of the ratio of two probabilities: that of all refusals if load is their cause, to that if
         chance is. The arguments, which are those of `add`, describe further attempts that are included.
         """
-        kept = [each[1:] for each in self._all if now - each[0] < _KEPT] + [(pace, ended, refused)]
+        known = zip(self._at, self._paces, self._counts, self._refused, strict=True)
+        kept = [(rate, count, part) for at, rate, count, part in known if now - at < _KEPT] + [(pace, ended, refused)]
         count, failed = sum(each[1] for each in kept), sum(each[2] for each in kept)
         if len(kept) < 2 or failed in (0, count):
             return 0.0

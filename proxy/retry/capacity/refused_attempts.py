@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 #: The latest refusals, and the most attempts of which they may be, for most attempts to count as refused.
 _REFUSED, _OF = 14, 16
+#: The number of an attempt that is none: far below that of any other.
+_NO_ATTEMPT = -1_000_000_000
 
 
 class RefusedAttempts:
@@ -17,7 +17,7 @@ class RefusedAttempts:
 
     def __init__(self) -> None:
         self._before = -1  # how many attempts had been sent before; below 0: none was refused yet
-        self._latest: deque[int] = deque(maxlen=_REFUSED)  # how many had ended at each of the latest refusals
+        self._latest = [_NO_ATTEMPT] * _REFUSED  # how many had ended at each of the latest refusals
         self.refused, self.sent = 0, 1
         self.are_most = False
 
@@ -32,9 +32,9 @@ class RefusedAttempts:
         latest, is_first = self._latest, self._before < 0
         if is_first:
             self._before, self.refused = ended + flying, 0
-            latest.clear()
-        latest.append(ended)
+            latest = [_NO_ATTEMPT] * _REFUSED
+        self._latest = [*latest[1:], ended]
         self.refused += 1
         self.sent = max(1, ended + flying - self._before)
-        self.are_most = len(latest) == _REFUSED and ended - latest[0] + 1 + flying <= _OF
+        self.are_most = ended - self._latest[0] + 1 + flying <= _OF
         return is_first

@@ -415,8 +415,7 @@ class Governor:
                 is_quick = not usual or now - sent < usual
         if cooling is not None:
             if not cooling.limit.evidence.delays_by_chance(now):
-                cooling.limit.evidence.delay_holds(attempt, now)
-                cooling.asked_to_wait(sent, now, quick=is_quick)
+                cooling.asked_to_wait(attempt, sent, now, quick=is_quick)
                 return
             is_counted = self._delay_holds_none(attempt, cooling, sent, now)
             if cooling.limit.is_draining:

@@ -39,7 +39,7 @@ cdef class Lane:
     cpdef bint refused_freely(self, str how, long flying, double now) except -1
     @cython.locals(limit=Limit, most=double)
     cpdef refused(self, double sent, double now, long flying, bint quick, bint silent=*)
-    cpdef asked_to_wait(self, double sent, double now, bint quick)
+    cpdef asked_to_wait(self, attempt, double sent, double now, bint quick)
     cpdef bint lost(self, double now, double share, LostRow row, bint again=*, long of_path=*) except -1
     cpdef double ask(self, waiter, double now, bint retries=*) except? -1
     cpdef landed(self, attempt, double sent, double now, bint well, double ratio=*, double usual=*)

@@ -199,10 +199,11 @@ class Lane:
         elif limit.most < most and self.fleet.link is not None:
             self.fleet.link.limit_cut(limit.most / most, sent, now)
 
-    def asked_to_wait(self, sent: float, now: float, quick: bool) -> None:
-        """Note that an attempt was refused by an answer that names a delay. `sent`: the time at which the attempt was
-        sent. `quick`: the answer came sooner than a request that is served is answered.
+    def asked_to_wait(self, attempt: object, sent: float, now: float, quick: bool) -> None:
+        """Note that an attempt was refused by an answer that names a delay, for which calls are held. `sent`: the time
+        at which the attempt was sent. `quick`: the answer came sooner than a request that is served is answered.
         """
+        self.limit.evidence.delay_holds(attempt, now)
         self.limit.asked_to_wait(sent, now, quick=quick)
 
     def lost(self, now: float, share: float, row: LostRow, again: bool = False, of_path: int = 0) -> bool:

@@ -77,7 +77,7 @@ class Lanes:
         endpoints if it is a lane for all of them.
         """
         counted = [lane.traffic] if lane.traffic is not self.traffic else self.traffics.values()
-        return sum([each.ended for each in counted]), sum([each.flying for each in counted])
+        return sum([each.all_ended() for each in counted]), sum([each.flying for each in counted])
 
     def of(self, name: Name) -> Lane:
         """The lane with this name. It is made if there is none; if there are then too many lanes, another is

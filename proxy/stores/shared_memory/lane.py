@@ -150,7 +150,7 @@ class SharedLane(Lane):
 
     start = shared(3)(Lane.start)
     change = shared(1)(Lane.change)
-    asked_to_wait = shared(1)(Lane.asked_to_wait)
+    asked_to_wait = shared(2)(Lane.asked_to_wait)
     lost = shared(0)(Lane.lost)
     begin_outage = shared(0)(Lane.begin_outage)
     end_outage = shared(0)(Lane.end_outage)

@@ -43,8 +43,9 @@ RECORD = STATE + 2 * COPY
 #: and the number of such records. Each scope has one, in trouble two or three; a record beyond the room takes that of
 #: another scope, whose cooldown is lost then.
 LANE_COPY = 146
-#: The room of what each lane in trouble knows beside its record (`evidence`), in words: two copies.
-BESIDE_COPY = 192
+#: The room of what each lane in trouble knows beside its record (`evidence`), in words: two copies of the times of
+#: attempts, and two of what delays have shown.
+BESIDE_COPIES = (192, 128)
 LANES = 65536
 _LANE = STATE + 2 * LANE_COPY
 #: The same for a quota with parts for apps (`buckets`): the quota's own numbers, and three for each app.
@@ -124,7 +125,7 @@ class Memory:
         counts, sizes = (RECORDS, larges, LANES, PARTED, TURNS), (RECORD, large, _LANE, _PARTED, STATE + TURN_WORDS)
         pages = WORKERS * (_PAGE + SLOTS * SLOT) + SLOTS
         words = _HEADER + sum(map(table_words, counts, sizes)) + 2 * (SEEN + ANSWERED) + CHANGES + pages
-        words += WORKERS * LANES + 2 * BESIDE_COPY * LANES
+        words += WORKERS * LANES + 2 * sum(BESIDE_COPIES) * LANES
         fresh = os.fstat(descriptor).st_size == 0
         if fresh:
             os.ftruncate(descriptor, words * 8)
@@ -175,11 +176,13 @@ class Memory:
         """
         return self.under_way(WORKERS) + worker * LANES
 
-    def beside(self, number: int, version: int) -> int:
+    def beside(self, number: int, version: int, sort: int = 0) -> int:
         """The first word of one of the two copies of what the lane of this record's number knows beside its record: the
-        copy of this version. Both are written to only in trouble, so that they take no memory otherwise.
+        copy of this version. `sort`: which of BESIDE_COPIES. Both are written to only in trouble, so that they take no
+        memory otherwise.
         """
-        return self.ended(WORKERS) + (2 * number + version % 2) * BESIDE_COPY
+        first = self.ended(WORKERS) + 2 * LANES * sum(BESIDE_COPIES[:sort])
+        return first + (2 * number + version % 2) * BESIDE_COPIES[sort]
 
     def wipe_pages(self, worker: int) -> None:
         """Wipe a worker's pages, after its end or before its start: none of its calls waits, and nothing is under
