@@ -238,6 +238,11 @@ class DataPath:
     def _notify_credential(self, upstream: str, key: int) -> None:
         """Report that a call put one of the upstream's credentials aside; `key` is its number."""
         line = f"{upstream}: its key {key} is refused or out of quota: it is put aside for {ASIDE / 60:g} minutes"
+        known = self.acceptor.settings.router.by_name.get(upstream)
+        made = None if known is None else known.policy.credentials
+        files = () if made is None else made.files
+        if key <= len(files) and (file := files[key - 1]) is not None:
+            line += f", or until {file.path} has another one"
         self._notify("credential_aside", [line], upstream=upstream, key=key)
 
     def _cooldown_began(self, began: CooldownBegan) -> None:

@@ -104,6 +104,11 @@ class PolicyAdvice:
             yield ("strategy", "non_fatal"), message
         if strategy.extra == 0:
             yield ("strategy", "extra"), "grants no hedge: nothing is sent during an attempt"
+        elif strategy.extra is not None and self._is_fraction(policy, "strategy", "extra", strategy.extra):
+            message = (
+                f"grants hedges for {strategy.extra * 100:g} % of the calls (did you mean {strategy.extra * 1e4:g}%?)"
+            )
+            yield ("strategy", "extra"), message
         if policy.bucket is None and strategy.extra is None:
             yield ("strategy",), "hedges without a bucket: nothing limits the load that they add"
         if strategy.safe_methods:
@@ -136,6 +141,16 @@ class PolicyAdvice:
             yield ("bucket",), message
         elif isinstance(spec, BudgetSpec) and spec.percent == 0 and spec.min_per_second == 0:
             yield ("bucket",), "grants no retry: percent and min_per_second are both 0"
+        elif isinstance(spec, BudgetSpec) and self._is_fraction(policy, "bucket", "percent", spec.percent / 100):
+            message = f"grants retries for {spec.percent:g} % of the calls (did you mean {spec.percent * 100:g}%?)"
+            yield ("bucket", "percent"), message
+
+    def _is_fraction(self, policy: Policy, section: str, key: str, share: float) -> bool:
+        """Whether a percentage, which stands for this `share`, is so small that it was probably meant as a fraction of
+        1, and is written without a sign that says otherwise.
+        """
+        written = tree_of(self._settings, policy).sub(section).get(key)
+        return 0 < share < SMALL_RATIO and not str(written).rstrip().endswith("%")
 
     def _drains(self, policy: Policy) -> _Said:
         """Report, as a note, the share of failing attempts at which a quota drains."""

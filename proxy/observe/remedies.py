@@ -10,7 +10,7 @@ from proxy.retry.answers.stream_ends import UNFINISHED
 from proxy.retry.call.gates import GATES
 from proxy.retry.call.reasons import BY_OWN_CODE, NO_LONGER_SAFE, NO_PLACE, NO_TIME, OUTGREW, as_written
 from proxy.retry.facts import IDEMPOTENT_METHODS, Outcome
-from proxy.retry.policies.policy import Policy
+from proxy.retry.policies.policy import Credentials, Policy
 
 #: Remedies that depend on nothing but the outcome.
 _ALWAYS = {
@@ -147,7 +147,7 @@ def _not_retryable(why: str, policy: Policy, method: str, status: int | None) ->
         return "add it to the strategy's non_fatal if another attempt can succeed"
     if why.startswith("nothing names it"):
         if status == 401 and policy.credentials is not None:
-            return "the upstream refused the key that redrive sends: correct it where credentials.values names it"
+            return f"the upstream refused the key that redrive sends: correct it {_place_of_keys(policy.credentials)}"
         if status == 401:
             return "the upstream refused the app's credentials: give the app ones that are valid there"
         return "if another attempt can succeed, name it in classify.transient, or write a rule: classify.rules"
@@ -156,6 +156,15 @@ def _not_retryable(why: str, policy: Policy, method: str, status: int | None) ->
     if why.startswith(NO_LONGER_SAFE):
         return "let attempts end sooner, so that a repeat comes before the signature expires: timeouts.attempt"
     return ""
+
+
+def _place_of_keys(credentials: Credentials) -> str:
+    """Return where the keys stand, in words: the files that have them, or the configuration."""
+    files = dict.fromkeys(file.path for file in credentials.files if file is not None)
+    if not files:
+        return "where credentials.values names it"
+    named = f"in {', '.join(files)}"
+    return named if len(credentials.values) == len(files) == 1 else f"{named}, or where credentials.values names it"
 
 
 def _article(word: str) -> str:

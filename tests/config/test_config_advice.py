@@ -57,6 +57,23 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "4:38: upstreams.a.circuit_breaker.failure_ratio: warning: opens where 0.5 % fail (did you mean 50%?)",
         ],
     ),
+    "a budget's fraction of one": (
+        A + "    bucket: {kind: budget, percent: 0.2}\n",
+        [
+            "4:37: upstreams.a.bucket.percent: warning: grants retries for 0.2 % of the calls (did you mean 20%?)",
+        ],
+    ),
+    "a budget of so few on purpose": (A + "    bucket: {kind: budget, percent: 0.2%}\n", []),
+    "a hedging share that is a fraction of one": (
+        A + "    strategy: {kind: hedging, hedging_delay: p95, extra: 0.05}\n",
+        [
+            "4:58: upstreams.a.strategy.extra: warning: grants hedges for 0.05 % of the calls (did you mean 5%?)",
+        ],
+    ),
+    "a hedging share of so few on purpose": (
+        A + "    strategy: {kind: hedging, hedging_delay: p95, extra: 0.5%}\n",
+        [],
+    ),
     "a breaker of one's own": (A + "    circuit_breaker: {}\n", []),
     "hedging without a bucket": (
         A + "    strategy: hedging\n",

@@ -14,7 +14,7 @@ from proxy.observe.remedies import remedy_of
 from proxy.retry.answers.stream_ends import UNFINISHED
 from proxy.retry.call.reasons import BY_OWN_CODE, NO_TIME
 from proxy.retry.facts import Outcome
-from proxy.retry.policies.policy import Credentials, IdempotencyKey, Timeouts
+from proxy.retry.policies.policy import Credentials, IdempotencyKey, KeyFile, Timeouts
 from proxy.transport.faults import CertificateFileError, dialling
 
 POLICY = policy("api")
@@ -98,6 +98,18 @@ def test_a_refused_key_is_the_matter_of_whoever_gave_it() -> None:
     own = replace(POLICY, credentials=Credentials("authorization", ("Bearer a",), "next"))
     assert "credentials.values" in remedy_of(Outcome.NOT_RETRYABLE, why, own, "GET", status=401)
     assert "classify.transient" in remedy_of(Outcome.NOT_RETRYABLE, why, own, "GET", status=404)
+
+
+def test_a_refused_key_that_stands_in_a_file_is_corrected_there() -> None:
+    def remedy(*files: KeyFile | None) -> str:
+        keys = Credentials("x-api-key", tuple("abc"[: len(files)]), "next", files)
+        own = replace(POLICY, credentials=keys)
+        return remedy_of(Outcome.NOT_RETRYABLE, "nothing names it as retryable", own, "GET", status=401)
+
+    one, two = KeyFile("/run/keys/1", "{}"), KeyFile("/run/keys/2", "{}")
+    assert remedy(one).endswith("correct it in /run/keys/1")
+    assert remedy(one, two).endswith("correct it in /run/keys/1, /run/keys/2, or where credentials.values names it")
+    assert remedy(one, None).endswith("correct it in /run/keys/1, or where credentials.values names it")
 
 
 @pytest.mark.parametrize(
