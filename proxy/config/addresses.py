@@ -136,13 +136,13 @@ def address(value: Any) -> Address:
     if found.startswith("unix:"):
         return Address(unix=_socket(found))
     host, colon, port = found.rpartition(":")
-    if not colon or not is_digits(port):
+    if not colon or not port.isascii() or not port.isdigit():
         hint = f" (did you mean 127.0.0.1:{found}?)" if is_digits(found) else ""
         raise ValueError(f"{written(value)} is not an address; write it as HOST:PORT or unix:/path{hint}")
     if host.startswith(("http://", "https://")):
         bare = found.partition("//")[2]
         raise ValueError(f"{written(value)} is a url, not an address (did you mean {bare}?)")
-    if int(port) > 65535:
+    if not is_digits(port) or int(port) > 65535:
         raise ValueError(f"{written(value)} has a port above 65535; a port is a number from 0 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = _ipv6(host[1:-1], value)

@@ -316,11 +316,14 @@ def whole(least: int, most: int = 2**31) -> Callable[[Any], int]:
 
     def read(value: Any) -> int:
         found = scalar(value, "a whole number")
-        if not re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", found):
-            raise ValueError(f"{written(value)} is not a whole number")
-        if not least <= int(found) <= most:
-            raise ValueError(f"must be {least} or more" if int(found) < least else f"must be at most {most}")
-        return int(found)
+        if not re.fullmatch(r"-?(0|[1-9][0-9]*)", found):
+            grouped = re.fullmatch(r"0*[1-9][0-9]{0,2}([_,][0-9]{3})*", found)
+            hint = f" (did you mean {re.sub('[_,]', '', found).lstrip('0')}?)" if grouped else ""
+            raise ValueError(f"{written(value)} is not a whole number{hint}")
+        made = int(found[:19])  # with more digits it is out of range too
+        if not least <= made <= most:
+            raise ValueError(f"must be {least} or more" if made < least else f"must be at most {most}")
+        return made
 
     return read
 
