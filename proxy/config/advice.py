@@ -53,8 +53,8 @@ def _advise_apps(settings: Settings, tree: Map, problems: Problems) -> None:
 
 
 def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None:
-    """Report listeners on [::], which takes IPv6 alone, that have no counterpart for IPv4, and names of apps that have
-    no effect.
+    """Report listeners on [::], which takes IPv6 alone, that have no counterpart for IPv4, listeners with a port of the
+    system's choice that are named twice, and names of apps that have no effect.
     """
     listening: list[tuple[KeyPath, Address]] = [
         (("listen", number) if isinstance(tree.get("listen"), Seq) else ("listen",), address)
@@ -66,6 +66,12 @@ def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None
         )
     if settings.probe is not None:
         listening.append((("probe",), settings.probe))
+    for number, address in enumerate(settings.listen):
+        first = settings.listen.index(address)
+        if first < number:  # only of port 0: other addresses are refused
+            apps = " with one app" if settings.listen[first].app != address.app else ""
+            message = f"{address} stands there twice, and is one listener{apps}: give each a port of its own"
+            problems.warn(mark_at(tree, ("listen", number)), ("listen", number), message)
     for path, address in listening:
         counterpart = Address("0.0.0.0", address.port)  # noqa: S104  compared, not bound
         if address.host == "::" and (path[0] != "listen" or counterpart not in settings.listen):

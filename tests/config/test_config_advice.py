@@ -22,6 +22,18 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "3:8: probe: warning: takes IPv6 alone; 0.0.0.0:9902 takes IPv4 alone",
         ],
     ),
+    "two apps and one listener": (
+        "listen: [{address: '127.0.0.1:0', app: a}, {address: '127.0.0.1:0', app: b}]\n"
+        "apps: {by: [listener], known: {a: {}, b: {}}}\n" + A,
+        [
+            "1:44: listen[1]: warning: 127.0.0.1:0 stands there twice, and is one listener with one app: "
+            "give each a port of its own"
+        ],
+    ),
+    "one listener twice": (
+        "listen: ['127.0.0.1:0', '127.0.0.1:0']\n" + A,
+        ["1:25: listen[1]: warning: 127.0.0.1:0 stands there twice, and is one listener: give each a port of its own"],
+    ),
     "IPv6 and IPv4": ("listen: ['[::]:8080', 0.0.0.0:8080]\n" + A, []),
     "attempt not below total": (
         A + "    timeouts: {attempt: 20s, total: 15s}\n",

@@ -87,7 +87,6 @@ WRONG: list[tuple[Callable[[Any], Any], str, str]] = [
     (units.delay_or_percentile, "p９５", "is not a duration"),
     (addresses.workers, "1٣", "must be a whole number"),
     (addresses.address, "127.0.0.1:²", "is not an address"),
-    (addresses.address, "127.0.0.1:" + "9" * 5000, "is not an address"),
     (addresses.host_pattern, "a.test:²", "has no valid port"),
     (addresses.endpoint, "http://a.test:" + "9" * 5000, "has no valid port"),
     (units.duration, "15", "has no unit; write it as 250ms, 2s, 1m or 1h (did you mean 15s?)"),
