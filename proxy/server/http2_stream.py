@@ -309,6 +309,6 @@ def _broken(fault: Fault | None) -> bytes:
     code = None if fault is None else fault.code
     status = UNAVAILABLE if fault is None else fault.grpc_status
     detail = "the proxy ended the call" if fault is None else fault.detail
-    if code is not None and code != NO_ERROR:
-        detail = f"{detail} ({code_name(code)})"
+    if code is not None and code != NO_ERROR and (name := code_name(code)) not in detail:
+        detail = f"{detail} ({name})"
     return f"grpc-status: {status}\r\ngrpc-message: {percent_encoded(detail)}\r\n".encode("ascii")
