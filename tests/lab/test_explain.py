@@ -398,6 +398,8 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
             ["GET", "http://x/", "--status", "99"],
             "a status is a number from 200 to 999 or a gRPC status name, not '99'",
         ),
+        (["GET", "http://münchen.example:8443/x"], "(did you mean http://xn--mnchen-3ya.example:8443?)"),
+        (["GET", "http://é..example/x"], "'http://é..example/x'; a port is from 1"),
         (["GET", "http://x/", "--fail", "boom"], "a fault is one of"),
         (["GET", "http://x/", "--fail", "rest"], "attempt_timeout, not 'rest' (did you mean reset?)"),
         (["GET", "http://x/", "--fail", "reset:BOOM"], "only a reset has a code, which is one of NO_ERROR, "),

@@ -25,6 +25,8 @@ from proxy.wire.http2.frames import CODES
 _FIELD = re.compile(rf"({TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
 _URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
 _PLACE = re.compile(r"[^/?#\s]+")
+#: The scheme, host and port of a URL.
+_PLACED = re.compile(r"(?P<scheme>https?://)(?P<host>[^/?]*?)(?P<port>:\d*)?(?=[/?]|$)", re.IGNORECASE)
 #: A host that a URL without a scheme begins with.
 _HOST = re.compile(r"([\w-]+(\.[\w-]+)+|localhost)(:[0-9]+)?([/?#]|$)", re.ASCII)
 
@@ -71,7 +73,8 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
         near = f" (did you mean http://{masking.url(url)}?)" if method != "CONNECT" and _HOST.match(url) else ""
         raise ValueError(f"the url should be {wanted}, not {masking.url(url)!r}{near}")
     if method != "CONNECT" and url[0] != "/" and "#" not in url and place_of(url) is None:
-        raise ValueError(f"the url's host or port is not valid: {masking.url(url)!r}; a port is from 1 to 65535")
+        near = _in_ascii(url) or "; a port is from 1 to 65535"
+        raise ValueError(f"the url's host or port is not valid: {masking.url(url)!r}{near}")
     both = tuple(map(_read_field, fields))
     sent = _sent_body(body)
     if body and sent is None and status is None:
@@ -87,6 +90,20 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
         answer = body if sent is None else ""
         return Question(ask, fate_of_status(status, answered, answer.encode(errors="surrogateescape")))
     return Question(ask)
+
+
+def _in_ascii(url: str) -> str:
+    """The remedy for a URL whose host has letters beyond ASCII: the host as it is sent (RFC 5891); "" if that is not
+    what is wrong.
+    """
+    found = _PLACED.match(url)
+    if found is None or found["host"].isascii():
+        return ""
+    try:
+        host = found["host"].encode("idna").decode("ascii")
+    except UnicodeError:
+        return ""
+    return f" (did you mean {found['scheme']}{host}{found['port'] or ''}?)"
 
 
 def _sent_body(body: str) -> bytes | None:
