@@ -56,7 +56,7 @@ def serving(
     file.write_text(text.replace("127.0.0.1:0\n", f"127.0.0.1:{place.port}\n", 1))
     probe = b"GET /plain/small HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     command = ["env", *variables, sys.executable, "-m", "proxy", "run", "-c", str(file)]
-    running = Running(command, place.port, probe, cores, place.folder / "growth.log")
+    running = Running(command, place.port, probe, cores, place.written / "growth.log")
     try:
         yield running, file
     finally:
@@ -65,9 +65,9 @@ def serving(
 
 def cost(place: Place, running: Running, seconds: int, work: Workload = VARIED) -> float:
     """CPU microseconds of a call."""
-    run_wrk(place.folder, work, place.port, "/plain/small", 1, LOAD_CORE)
+    run_wrk(place.written, work, place.port, "/plain/small", 1, LOAD_CORE)
     before = cpu_seconds(running.pid)
-    load = run_wrk(place.folder, work, place.port, "/plain/small", seconds, LOAD_CORE)
+    load = run_wrk(place.written, work, place.port, "/plain/small", seconds, LOAD_CORE)
     return (cpu_seconds(running.pid) - before) / load.requests * 1e6
 
 
@@ -235,7 +235,7 @@ def two_threads(place: Place, seconds: int) -> float:
     place.port = free_port()
     command = [word if word != "1" else "2" for word in envoy.command(place)]
     probe = b"GET /plain/small HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-    running = Running(command, place.port, probe, f"{PROXY_CORE},{LOAD_CORE}", place.folder / "growth.log")
+    running = Running(command, place.port, probe, f"{PROXY_CORE},{LOAD_CORE}", place.written / "growth.log")
     try:
         return cost(place, running, seconds, replace(VARIED, varied=False))
     finally:

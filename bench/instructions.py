@@ -296,9 +296,7 @@ def main() -> int:
     # Nobody is timed: where all run anywhere, turns of the loop come out most alike.
     for pid in (*tree(nginx.pid), *tree(streams.pid)):
         os.sched_setaffinity(pid, cores)
-    written = folder / "written"  # apart: redrive looks again whenever a file changes beside its own ones
-    written.mkdir()
-    out = written / "callgrind.out"
+    out = place.written / "callgrind.out"
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     command += ["--dump-instr=yes"] if chosen.profile else []
     started, found = redrive(place), dict[str, float]()
@@ -318,9 +316,9 @@ def main() -> int:
     proxy: OverSockets | InMemory
     try:
         if chosen.memory:
-            proxy = InMemory(command, Path(started[-1]), asked, written / "log")
+            proxy = InMemory(command, Path(started[-1]), asked, place.written / "log")
         else:
-            proxy = OverSockets([*command, *started], place.port, asked, chosen.connections, written / "log")
+            proxy = OverSockets([*command, *started], place.port, asked, chosen.connections, place.written / "log")
         try:
             for dump, row in enumerate(chosen.rows, start=1):
                 one_in = LONG.get(row, 1)

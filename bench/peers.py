@@ -35,6 +35,11 @@ class Place:
     upstream_streams: int = 0
     intercepts: bool = False  # whether redrive reads the upstream's TLS: it needs its local CA beside its configuration
 
+    @property
+    def written(self) -> Path:
+        """The folder of logs and of what loads write: apart, as the system wakes redrive at each write beside its files."""
+        return self.folder / "written"
+
     def http1(self) -> list[tuple[str, int]]:
         """Names and ports of the upstreams that speak HTTP/1; those whose names begin with `tls` speak it over TLS."""
         tls = [("tls", self.upstream_tls), ("tls_once", self.upstream_tls_once)]

@@ -44,7 +44,8 @@ WATCHED = 10.0
 def upstream(folder: Path) -> tuple[Running, Place]:
     """nginx as the upstream: a small answer, 64 KiB, 512 MiB, TLS (200 MiB), and one that fails a tenth of attempts."""
     plain, tls, once, flaky = (free_port() for _ in range(4))
-    (folder / "www").mkdir()
+    for name in ("www", "written"):
+        (folder / name).mkdir()
     (folder / "www" / "64k").write_bytes(b"x" * 65536)
     for name, size in (("big", 512), ("large", 200), ("100m", 100), ("1m", 1)):
         with (folder / "www" / name).open("wb") as file:
@@ -89,14 +90,14 @@ def other_upstreams(place: Place) -> list[Running]:
     """
     place.upstream_streams = free_port()
     command = [sys.executable, str(HERE / "streams.py"), "server", str(place.upstream_streams)]
-    started = [Running(command, place.upstream_streams, b"", LOAD_CORE, place.folder / "streams.log")]
+    started = [Running(command, place.upstream_streams, b"", LOAD_CORE, place.written / "streams.log")]
     if shutil.which("h2load") and shutil.which("nghttpd"):
         place.upstream_h2 = free_port()
-        started.append(http2.upstream(place.folder, place.upstream_h2, LOAD_CORE))
+        started.append(http2.upstream(place.written, place.upstream_h2, LOAD_CORE))
     else:
         print("left out, h2load or nghttpd is not installed (Debian: nghttp2): HTTP/2, and calls at a rate")
     port = free_port()
-    if found := http2.grpcio_upstream(place.folder, port, LOAD_CORE):
+    if found := http2.grpcio_upstream(place.written, port, LOAD_CORE):
         place.upstream_grpcio = port
         started.append(found)
     else:
@@ -147,13 +148,13 @@ def target(peer: Peer, work: Workload, place: Place) -> str:
 def load(work: Workload, place: Place, port: int, target: str, seconds: int) -> Load:
     """Load `port` with a workload from the other core."""
     if work.mebibytes >= LARGE:
-        return run_curl(place.folder, work, port, target, seconds, LOAD_CORE)
+        return run_curl(place.written, work, port, target, seconds, LOAD_CORE)
     if work.by == "websocket":
         return http2.run_script("streams.py", sys.executable, port, target, seconds, LOAD_CORE)
     if work.upstream == "grpcio":
         return http2.run_grpcio(port, target, seconds, LOAD_CORE)
     return (http2.run_h2load if work.http2 or work.rate or work.by == "h2load" else run_wrk)(
-        place.folder, work, port, target, seconds, LOAD_CORE
+        place.written, work, port, target, seconds, LOAD_CORE
     )
 
 
@@ -181,7 +182,7 @@ def fetch_intercepted(place: Place) -> dict[str, float]:
     """Fetch 200 MiB over TLS, which redrive reads: a process of its own, since what interception needs takes memory."""
     intercepting = replace(place, port=free_port(), intercepts=True)
     peer = next(peer for peer in PEERS if peer.name == "redrive")
-    log = place.folder / "peers.log"
+    log = place.written / "peers.log"
     running = Running(redrive(intercepting), intercepting.port, probe_of(peer, intercepting), PROXY_CORE, log)
     try:
         url = f"https://localhost:{place.upstream_tls}/large"
@@ -214,7 +215,7 @@ def measure_peer(
     then.
     """
     place.port = free_port()
-    running = Running(peer.command(place), place.port, probe_of(peer, place), PROXY_CORE, place.folder / "peers.log")
+    running = Running(peer.command(place), place.port, probe_of(peer, place), PROXY_CORE, place.written / "peers.log")
     figures: dict[str, dict[str, float]] = {
         "process": {"start to first answer, s": running.started, "memory at rest, MiB": memory(running.pid) / 2**20}
     }
@@ -324,7 +325,7 @@ def main() -> int:
                         and work.mebibytes < LARGE
                         and not (work.by or work.rate)
                     ):
-                        alone = run_wrk(place.folder, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
+                        alone = run_wrk(place.written, work, place.upstream, f"/{work.path}", 1, LOAD_CORE)
                         record = {"calls/s": alone.requests / alone.seconds, "p50 us": alone.p50 * 1e6}
                         keep(number, "upstream alone", work.name, record)
                 if any(not work.http2 for work in works):
