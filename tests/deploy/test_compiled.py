@@ -123,7 +123,7 @@ def test_every_function_with_types_is_defined(module: str) -> None:
 
 def test_every_types_file_belongs_to_a_module_that_is_compiled() -> None:
     beside = {str(path.relative_to(ROOT).with_suffix("")).replace("/", ".") for path in (ROOT / "proxy").rglob("*.pxd")}
-    assert beside <= set(MODULES)
+    assert beside - {"proxy.wire.http1.octets"} <= set(MODULES)  # inlined where it is cimported: no module of its own
 
 
 @pytest.mark.skipif(CORE != "compiled", reason="nothing is compiled here (make core)")
