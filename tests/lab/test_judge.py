@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.scenario_supply import Stretch, Supply
 from support.scenarios import scenario
 from support.weather_judge import RuleVerdict, trial
-
-from proxy.lab.simulate.supply import Stretch, Supply
 
 ROOT = Path(__file__).parent.parent.parent
 

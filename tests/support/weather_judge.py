@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
+from support.scenario_supply import Stretch, Supply
+
 from proxy.config.yaml_tree import Map
 from proxy.lab.simulate.arrivals import arrivals
 from proxy.lab.simulate.columns import Column, columns, terms, without_holding
@@ -19,7 +21,6 @@ from proxy.lab.simulate.figures import Figures, figures
 from proxy.lab.simulate.ledger import Ledger
 from proxy.lab.simulate.possible import Possible, possible
 from proxy.lab.simulate.simulation import play
-from proxy.lab.simulate.supply import Stretch, Supply
 from proxy.lab.simulate.weather import Scenario, ScenarioOutage
 
 #: Seconds over which the load is looked at.
