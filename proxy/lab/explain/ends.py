@@ -32,8 +32,8 @@ from proxy.retry.answers.pushback import read_pushback
 from proxy.retry.budgets.buckets import Bucket
 from proxy.retry.call import attempt_record
 from proxy.retry.call.attempt_record import AttemptRecord
-from proxy.retry.call.flows import is_safe
 from proxy.retry.call.reasons import as_written
+from proxy.retry.call.repeat_checks import is_safe
 from proxy.retry.facts import GRPC_STATUS_NAMES, Class, FaultKind, Outcome, Verdict, grpc_status_of_http
 
 #: The bounds of a draw from [0, 1), which may come as near to 1 as floats allow.

@@ -1,32 +1,19 @@
 cimport cython
 
-from proxy.retry.call.attempt_record cimport AttemptRecord
-from proxy.retry.strategies.backoff cimport WaitSeries
-from proxy.retry.budgets.buckets cimport Bucket
 from proxy.retry.call.call_state cimport CallState
 from proxy.retry.call.endings cimport end_here, finish, go_elsewhere, way_elsewhere
 from proxy.retry.facts cimport Failure
 from proxy.retry.call.feedback cimport learn
 from proxy.retry.call.next_attempt cimport NextAttempt
 from proxy.retry.call.payment cimport Payment
-from proxy.retry.call.refusals cimport why_not
+from proxy.retry.call.refusals cimport note_no
+from proxy.retry.call.sequential_plan cimport Sequential
 from proxy.retry.call.states cimport Flight, Flying, Next
-from proxy.retry.value_bases cimport FaultBase, StrategyBase, VerdictBase
+from proxy.retry.value_bases cimport VerdictBase
 
 
 cdef double EPSILON
-cdef double NEVER
 cdef list _DELIVERING, _DELIVER, _HELD, _AGAIN
-
-
-cdef class Sequential(WaitSeries):
-    cdef public double due
-    cdef public object plugin
-
-    cpdef start(self, StrategyBase strategy, rng)
-    @cython.locals(each=AttemptRecord, bucket=Bucket, at_once=bint, until=double, first_sent=double, wait=double, due=double, last=double,
-                   planned=Next)
-    cpdef after_failure(self, CallState call, Failure failure, double now, bint disabled)
 
 
 cdef class SequentialFlow:
@@ -65,19 +52,3 @@ cdef class SequentialFlow:
 
 cdef class PluginFlow(SequentialFlow):
     pass
-
-
-cdef class PassiveFlow(SequentialFlow):
-    pass
-
-
-cdef class ObservedFlow(PassiveFlow):
-    pass
-
-
-cpdef bint is_safe(VerdictBase verdict, FaultBase fault, bint idempotent, unsafe_methods) except -1
-cdef double _safe_until(Failure failure, double first_sent, bint idempotent, unsafe_methods) except? -1
-cpdef first_no(CallState call, Failure failure, bint disabled, bint safe)
-cdef tuple _named_wait(CallState call, Failure failure, double now)
-cpdef explain_no(CallState call, no, Failure failure, double now, bint delivered=*)
-cpdef note_no(CallState call, Failure failure, Flight flight, no, double now, bint delivered=*)

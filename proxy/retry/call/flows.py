@@ -1,17 +1,12 @@
-"""The flows of a call's attempts: how one attempt follows another. Here they follow one after another, or there is only
-one if the policy's mode is `observe` or `off`. Hedged attempts have a flow of their own
-(`proxy.retry.call.hedged_flow`).
+"""The flow of attempts that follow one after another. Hedged attempts have a flow of their own
+(`proxy.retry.call.hedged_flow`), and so have calls of one attempt (`proxy.retry.call.single_flows`).
 
-A flow keeps nothing itself (it keeps it in the call's `plan`), so all calls share one flow object. The plan says when
-the next attempt is due. It is asked after each failure, and makes the checks in the contract's order (section 4, "Order
-of checks"): both kinds of plans use the same sequence (`first_no`), and each refusal is a value (`Outcome`). A plan
-takes no tokens. The flow takes the price of the attempt that the plan grants, at once after the last check: a retry is
-paid for before its wait begins.
+A flow keeps nothing itself (it keeps it in the call's `plan`), so all calls share one flow object. The plan
+(`proxy.retry.call.sequential_plan`) says when the next attempt is due. The flow takes the price of the attempt that the
+plan grants at once after the plan's last check: a retry is paid for before its wait begins.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from proxy.retry.answers.classification import MISDIRECTED
 from proxy.retry.call.actions import Actions, Ask, Cancel, Deliver, Discard, Hold, Launch, WakeAt
@@ -21,20 +16,17 @@ from proxy.retry.call.endings import end_here, finish, go_elsewhere, way_elsewhe
 from proxy.retry.call.feedback import learn
 from proxy.retry.call.key_files import RENEWED
 from proxy.retry.call.reasons import NO_LONGER_SAFE, about, past_deadline
-from proxy.retry.call.refusals import why_not
+from proxy.retry.call.refusals import note_no
 from proxy.retry.call.request_hints import NO_HINTS
+from proxy.retry.call.sequential_plan import Sequential
 from proxy.retry.call.states import Delivering, Flight, Flying, Next
-from proxy.retry.facts import IDEMPOTENT_METHODS, NO_PUSHBACK, Class, Failure, Fault, Outcome, Progress, Verdict
-from proxy.retry.instants import EPSILON, NEVER
+from proxy.retry.facts import NO_PUSHBACK, Class, Failure, Outcome, Verdict
+from proxy.retry.instants import EPSILON
 from proxy.retry.plugins import CustomToken
-from proxy.retry.policies.dialect import UnsafeMethods
-from proxy.retry.policies.policy import Strategy
-from proxy.retry.strategies.backoff import Chance, WaitSeries
 from proxy.retry.weather.caller import Name
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
-_SUCCESS, _ATTEMPTS_EXHAUSTED, _BUCKET_EMPTY = Outcome.SUCCESS, Outcome.ATTEMPTS_EXHAUSTED, Outcome.BUCKET_EMPTY
-_THROTTLING, _NEVER_SENT = Class.THROTTLING, Progress.NEVER_SENT
+_SUCCESS = Outcome.SUCCESS
 _LAUNCH_FIRST: Actions = (Launch(1),)
 #: Made ready for the first few attempts, by number: few calls make more. None of them is changed.
 _FEW = range(6)
@@ -42,156 +34,6 @@ _DELIVERING = [Delivering(attempt, _SUCCESS) for attempt in _FEW]
 _DELIVER: list[Actions] = [(Deliver(attempt, _SUCCESS),) for attempt in _FEW]
 _HELD = [Hold(attempt) for attempt in _FEW]
 _AGAIN: list[Actions] = [(Discard(attempt - 1), Launch(attempt)) for attempt in _FEW]  # the answer before was held
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
-def is_safe(verdict: Verdict, fault: Fault | None, idempotent: bool, unsafe_methods: UnsafeMethods) -> bool:
-    """Whether the request may be repeated without a risk that the policy does not accept (contract, "Safety", 1 to 3).
-    `verdict`: the class of the last attempt's end. `fault`: the fault that ended the attempt, None if it was answered.
-    `idempotent`: whether the request is idempotent. `unsafe_methods`: the policy's rule for requests that are not.
-    """
-    if fault is not None and fault.progress is _NEVER_SENT:
-        return True
-    if idempotent or unsafe_methods == "always":
-        return True
-    if unsafe_methods == "never":
-        return False
-    if verdict.repeated_by:
-        return True
-    return verdict.unprocessed or (fault is not None and fault.progress is Progress.REFUSED)
-
-
-def _safe_until(failure: Failure, first_sent: float, idempotent: bool, unsafe_methods: UnsafeMethods) -> float:
-    """The time (seconds) until which another attempt is safe; infinity if it always is, minus infinity if it never is.
-    The time is finite if another attempt is safe only because the provider's own client would repeat the call too, and
-    that client stops after a while (AWS: its signature expires).
-
-    `first_sent`: the time at which the call's first attempt was sent. `idempotent`: whether the request is idempotent.
-    `unsafe_methods`: the policy's rule for requests that are not.
-    """
-    verdict, fault = failure.verdict, failure.fault
-    if not is_safe(verdict, fault, idempotent, unsafe_methods):
-        return -NEVER
-    within = verdict.repeated_within
-    if within is None or is_safe(replace(verdict, repeated_by=""), fault, idempotent, unsafe_methods):
-        return NEVER
-    return first_sent + within
-
-
-def first_no(call: CallState, failure: Failure, disabled: bool, safe: bool) -> Outcome | None:
-    """The outcome of the first check that refuses another attempt; None if all checks pass. The first check is for a
-    pushback that forbids a retry, and the last for the number of attempts. `disabled`: the mode or X-Retry-Disable
-    rules retries out. `safe`: the request may be repeated, as `is_safe` says.
-    """
-    if failure.pushback.stop:
-        return Outcome.PUSHBACK_STOP
-    if not failure.goes_on:
-        return Outcome.NOT_RETRYABLE
-    if call.committed:
-        return Outcome.COMMITTED
-    if disabled:
-        return Outcome.DISABLED
-    if not safe:
-        return Outcome.NOT_RETRYABLE
-    made = call.attempts - call.earlier - call.spared
-    return None if made < call.policy.strategy.max_attempts else _ATTEMPTS_EXHAUSTED
-
-
-def _named_wait(call: CallState, failure: Failure, now: float) -> tuple[bool, float | None]:
-    """Whether the next attempt is sent at once, and if not, the delay to wait. Returns (True, None) if it goes at once
-    to another endpoint, with another credential, or after a 421 that names no delay. Otherwise returns False and the
-    delay in seconds that the upstream named (None if it named none).
-    """
-    next_attempt, delay = call.next_attempt, failure.pushback.delay
-    if failure.verdict is MISDIRECTED and delay is None:
-        return True, None
-    picker = next_attempt.picker
-    if picker is not None and next_attempt.another_at_once(failure, now):
-        if delay is not None:
-            picker.push_back(now + delay)
-        return True, None
-    at_once, wait = (False, delay) if next_attempt.keys is None else next_attempt.keys.wait_after(failure, now)
-    if picker is None or at_once:
-        return at_once, wait
-    sooner = next_attempt.sooner_elsewhere(failure, now)
-    if sooner is not None and delay is not None:
-        picker.push_back(now + delay)
-        return False, sooner or None
-    if picker.is_pushed:
-        wait = max(wait or 0.0, picker.soonest(now)) or None
-    return False, wait
-
-
-# -- attempts one after another ---------------------------------------------------------------------------------------
-
-
-class Sequential(WaitSeries):
-    """The plan of attempts one after another: the next attempt is due after the wait that the strategy computes. `due`:
-    when the attempt that was last considered would begin, even if it was refused. `plugin`: the token that a user's own
-    strategy gave the call; None without such a strategy.
-    """
-
-    __slots__ = ("due", "plugin")
-
-    plugin: CustomToken | None
-
-    def __init__(self, strategy: Strategy, rng: Chance) -> None:
-        self.start(strategy, rng)
-
-    def start(self, strategy: Strategy, rng: Chance) -> None:
-        """Begin the plan of a call. `strategy`: the strategy of the call's policy. `rng`: the source of the jitter's
-        draws.
-        """
-        self.strategy, self.rng = strategy, rng
-        self.n, self.previous = 0, None
-        self.due, self.plugin = 0.0, None
-
-    def after_failure(self, call: CallState, failure: Failure, now: float, disabled: bool) -> Next | Outcome:
-        """The retry after this failure, or the outcome of the first check that refuses it. `disabled`: the mode or
-        X-Retry-Disable rules retries out.
-        """
-        policy, deadline, strategy = call.policy, call.deadline, self.strategy
-        first_sent = failure.sent
-        for each in call.history:
-            if each.attempt > call.earlier:
-                first_sent = each.started
-                break
-        idempotent = not failure.carried_out and (call.request.method in IDEMPOTENT_METHODS or call.is_idempotent())
-        until = _safe_until(failure, first_sent, idempotent, policy.classify.unsafe_methods)
-        no = first_no(call, failure, disabled, now <= until + EPSILON)
-        if no is not None:
-            return no
-        bucket = call.next_attempt.bucket
-        price = 0.0 if bucket is None else bucket.offer(failure.verdict.cls, now)
-        if price is None:
-            return _BUCKET_EMPTY
-        asked: float | None = None
-        if self.plugin is not None:
-            answer = self.plugin.next_delay(failure)
-            if isinstance(answer, Outcome):
-                return answer
-            asked = answer
-        at_once, named = _named_wait(call, failure, now)
-        if at_once:  # without backoff, but it counts for n: retry n waits d(n)
-            asked = 0.0
-            self.n += 1
-        elif named is not None and policy.pushback.forbids(named):  # most failures name no delay
-            return Outcome.PUSHBACK_TOO_LONG
-        if asked is None and strategy.hedging_percentile is not None and failure.pushback.delay is None:
-            asked = call.hedging_delay(now)
-        wait = self.next_wait(named, failure.verdict.cls is _THROTTLING) if asked is None else asked
-        due = self.due = now + wait
-        if due > until + EPSILON:
-            return Outcome.NOT_RETRYABLE
-        if deadline is not None:
-            last = deadline + EPSILON
-            if due > last:
-                return Outcome.DEADLINE
-        planned = Next.__new__(Next)  # past its own constructor, which takes longer
-        planned.due, planned.price, planned.until, planned.gated = due, price, until, False
-        return planned
 
 
 class SequentialFlow:
@@ -486,24 +328,6 @@ class SequentialFlow:
         return end_here(call, no, now, why)
 
 
-def explain_no(call: CallState, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
-    """The reason, in words for people, why no other attempt follows this failure. `no`: the outcome that ends the call.
-    `delivered`: the failed attempt's answer went to the app.
-    """
-    due = 0.0 if call.plan is None else call.plan.due
-    return why_not(no, failure, call, now, due=due, goes_on=failure.goes_on, delivered=delivered)
-
-
-def note_no(
-    call: CallState, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False
-) -> None:
-    """Record the last attempt, with the reason in words why no other attempt follows it. `no`: the outcome that ends
-    the call. `delivered`: the attempt's answer went to the app.
-    """
-    why = explain_no(call, no, failure, now, delivered)
-    call.note(flight, now, no._value_, failure, call.reply).why = why  # `value` is a property of Python's
-
-
 class PluginFlow(SequentialFlow):
     """The flow of attempts one after another by a user's own strategy, which may delay even the first attempt."""
 
@@ -523,47 +347,4 @@ class PluginFlow(SequentialFlow):
         return self.wait(call, first, now)
 
 
-class PassiveFlow(SequentialFlow):
-    """The flow of a call whose policy has the mode off: one attempt, which no gate holds and no retry follows."""
-
-    __slots__ = ()
-
-    def is_disabled(self, call: CallState) -> bool:
-        """Return True, since this mode has no retries."""
-        return True
-
-    def begin(self, call: CallState, now: float) -> Actions:
-        """Send the only attempt at once: in this mode no gate holds it."""
-        return self.launch(call, now)
-
-
-class ObservedFlow(PassiveFlow):
-    """The flow of a call whose policy has the mode observe: one attempt, with a record of what would have followed
-    it.
-    """
-
-    __slots__ = ()
-
-    def decide(self, call: CallState, failure: Failure, now: float) -> Next | Outcome:
-        """Find out whether a retry would have been granted, pay for it from the bucket that only this mode uses, and
-        note the result in the record. Returns the outcome that refuses the retry, since this mode sends none.
-        """
-        plan, next_attempt = self.sequential(call), call.next_attempt
-        real = plan.after_failure(call, failure, now, True)
-        if real is not Outcome.DISABLED or call.hints.disabled:
-            return real  # a check that comes before the mode's refuses, in every mode
-        decided = plan.after_failure(call, failure, now, False)
-        if isinstance(decided, Next):
-            decided = next_attempt.pay_for(decided, now)
-            if next_attempt.payment is not None:
-                next_attempt.payment.leave_room()
-            next_attempt.payment = None
-        if isinstance(decided, Next):
-            what = f"would retry after {about(decided.due - now)}"
-        else:
-            what = f"would not retry ({decided.value})"
-        failure.verdict = replace(failure.verdict, because=f"{failure.verdict.because}; observed: {what}")
-        return Outcome.DISABLED
-
-
-SEQUENTIAL, PLUGIN, PASSIVE, OBSERVED = SequentialFlow(), PluginFlow(), PassiveFlow(), ObservedFlow()
+SEQUENTIAL, PLUGIN = SequentialFlow(), PluginFlow()

@@ -3,7 +3,9 @@ cimport cython
 from proxy.retry.budgets.buckets cimport Bucket
 from proxy.retry.call.call_state cimport CallState
 from proxy.retry.facts cimport Failure
-from proxy.retry.call.flows cimport SequentialFlow, explain_no, first_no, note_no
+from proxy.retry.call.flows cimport SequentialFlow
+from proxy.retry.call.refusals cimport note_no, why_not
+from proxy.retry.call.repeat_checks cimport first_no
 from proxy.retry.call.next_attempt cimport NextAttempt
 from proxy.retry.call.payment cimport Payment
 from proxy.retry.call.states cimport Flight, Next

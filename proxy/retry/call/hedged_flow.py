@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from proxy.retry.call.actions import Actions, Ask, Deliver, Launch, WakeAt
 from proxy.retry.call.call_state import CallState
-from proxy.retry.call.flows import OBSERVED, PASSIVE, PLUGIN, SEQUENTIAL, SequentialFlow, explain_no, first_no, note_no
+from proxy.retry.call.flows import PLUGIN, SEQUENTIAL, SequentialFlow
 from proxy.retry.call.gates import GATES
 from proxy.retry.call.payment import PATIENCE, Payment
+from proxy.retry.call.refusals import note_no, why_not
+from proxy.retry.call.repeat_checks import first_no
+from proxy.retry.call.single_flows import OBSERVED, PASSIVE
 from proxy.retry.call.states import Delivering, Flight, Flying, Next
 from proxy.retry.facts import Class, Failure, Outcome, Verdict
 from proxy.retry.instants import EPSILON, NEVER
@@ -320,7 +323,7 @@ class HedgedFlow(SequentialFlow):
         if call.flies():
             return ()
         if call.failure is not None and not why:
-            why = explain_no(call, no, call.failure, now)
+            why = why_not(call, no, call.failure, now)
         return self.withdraw(call, no, now, why)
 
     def break_off(self, call: CallState, no: Outcome, because: str, now: float) -> Actions:

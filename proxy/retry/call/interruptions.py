@@ -12,8 +12,9 @@ from proxy.retry.call.actions import Actions, Cancel
 from proxy.retry.call.call_history import revise
 from proxy.retry.call.call_state import CallState
 from proxy.retry.call.endings import finish, take_back
-from proxy.retry.call.flows import SequentialFlow, is_safe
+from proxy.retry.call.flows import SequentialFlow
 from proxy.retry.call.reasons import CUT_SHORT, OUTGREW, SHUT_DOWN, own_answer
+from proxy.retry.call.repeat_checks import is_safe
 from proxy.retry.call.states import Delivering, Done, Flying, Next
 from proxy.retry.facts import Fault, FaultKind, Outcome, Progress
 

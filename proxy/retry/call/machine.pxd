@@ -7,7 +7,10 @@ from proxy.retry.answers.classification cimport classify
 from proxy.retry.call.endings cimport finish
 from proxy.retry.facts cimport Failure, Reply, Request
 from proxy.retry.call.feedback cimport learn, report_answer, report_failure, report_start, report_success, report_to_endpoint
-from proxy.retry.call.flows cimport Sequential, SequentialFlow, first_no, note_no
+from proxy.retry.call.flows cimport SequentialFlow
+from proxy.retry.call.refusals cimport note_no
+from proxy.retry.call.repeat_checks cimport first_no
+from proxy.retry.call.sequential_plan cimport Sequential
 from proxy.retry.call.hedged_flow cimport flow_of
 from proxy.retry.call.next_attempt cimport NextAttempt
 from proxy.retry.scopes.scope_state cimport ScopeState

@@ -58,13 +58,16 @@ from proxy.retry.call.feedback import (
     report_to_endpoint,
     report_trailers,
 )
-from proxy.retry.call.flows import SEQUENTIAL, Sequential, first_no, note_no
+from proxy.retry.call.flows import SEQUENTIAL
 from proxy.retry.call.hedged_flow import HEDGED, flow_of
 from proxy.retry.call.key_files import goes_with_new_value, read_again
 from proxy.retry.call.next_attempt import NextAttempt
 from proxy.retry.call.reasons import NO_TIME, TOO_LATE, own_answer
+from proxy.retry.call.refusals import note_no
+from proxy.retry.call.repeat_checks import first_no
 from proxy.retry.call.request_hints import NO_HINTS, read_request_hints
 from proxy.retry.call.resumption import go_on_delivering, resume, resume_again
+from proxy.retry.call.sequential_plan import Sequential
 from proxy.retry.call.settlement import settle_delivered, settle_failed
 from proxy.retry.call.states import Delivering, Flight, Flying, Next
 from proxy.retry.call.transparent_retry import AVAILABLE, PROCESSED, USED

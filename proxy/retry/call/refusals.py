@@ -24,6 +24,7 @@ from proxy.retry.call.reasons import (
     past_deadline,
     seconds,
 )
+from proxy.retry.call.states import Flight
 from proxy.retry.facts import Class, Failure, FaultKind, Outcome
 
 #: Module-level names of enumeration members, which are faster to read: see `proxy.retry.facts`.
@@ -33,17 +34,23 @@ _NOT_RETRYABLE, _COMMITTED, _DEADLINE = Outcome.NOT_RETRYABLE, Outcome.COMMITTED
 _AFTER_SUCCESS = frozenset({404, 409, 410, 412})
 
 
-def why_not(
-    no: Outcome, failure: Failure, call: CallState, now: float, due: float, goes_on: bool, delivered: bool = False
-) -> str:
+def why_not(call: CallState, no: Outcome, failure: Failure, now: float, delivered: bool = False) -> str:
     """The reason, in a clause, why no attempt follows this failure, and whether the answer may be due to an earlier
-    attempt's success. `no`: the outcome that ends the call. `due`: when the next attempt would have begun. `goes_on`:
-    the failure is retryable. `delivered`: the answer had begun to go to the app. Times are seconds on the driver's
-    clock.
+    attempt's success. `no`: the outcome that ends the call. `delivered`: the answer had begun to go to the app.
     """
-    why = _why_not(no, failure, call, now, due, goes_on, delivered)
+    why = _why_not(no, failure, call, now, delivered)
     own = own_success(failure, call)
     return f"{why}; {own}" if own else why
+
+
+def note_no(
+    call: CallState, failure: Failure, flight: Flight, no: Outcome, now: float, delivered: bool = False
+) -> None:
+    """Record the last attempt, with the reason why no other attempt follows it. The parameters are those of `why_not`,
+    and `flight`, the last attempt.
+    """
+    why = why_not(call, no, failure, now, delivered)
+    call.note(flight, now, no._value_, failure, call.reply).why = why  # `value` is a property of Python's
 
 
 def own_success(failure: Failure, call: CallState) -> str:
@@ -82,18 +89,17 @@ def _may_have_been_carried_out(record: AttemptRecord) -> bool:
     return record.status >= 500 and record.cls is not Class.THROTTLING
 
 
-def _why_not(
-    no: Outcome, failure: Failure, call: CallState, now: float, due: float, goes_on: bool, delivered: bool
-) -> str:
+def _why_not(no: Outcome, failure: Failure, call: CallState, now: float, delivered: bool) -> str:
     if no is _ATTEMPTS_EXHAUSTED:
         return _exhausted(failure, call)
     if no is _BUCKET_EMPTY:
         return _unaffordable(failure.verdict.cls, call, now)
     if no is _NOT_RETRYABLE:
-        return _not_retryable(failure, call, goes_on=goes_on)
+        return _not_retryable(failure, call)
     if no is _COMMITTED:
         return "its answer had begun to go to the app" if delivered else OUTGREW
     if no is _DEADLINE:
+        due = 0.0 if call.plan is None else call.plan.due
         left = None if call.deadline is None else call.deadline - now
         return f"the next attempt would begin in {about(due - now)}, {past_deadline(due - now, left)}"
     why = _CLAUSES.get(no)
@@ -132,10 +138,10 @@ _CLAUSES: dict[Outcome, Callable[[Failure, CallState], str]] = {
 }
 
 
-def _not_retryable(failure: Failure, call: CallState, *, goes_on: bool) -> str:
-    if not goes_on and call.policy.strategy.hedging_delay is not None:
+def _not_retryable(failure: Failure, call: CallState) -> str:
+    if not failure.goes_on and call.policy.strategy.hedging_delay is not None:
         return "non_fatal does not name it"
-    if not goes_on:
+    if not failure.goes_on:
         return "it is named as fatal" if failure.verdict.cls is Class.FATAL else "nothing names it as retryable"
     if failure.carried_out:
         return f"{call.request.method} was carried out: the head of its answer had come"

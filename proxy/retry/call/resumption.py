@@ -14,7 +14,8 @@ from proxy.retry.call.actions import Actions, Ask, WakeAt
 from proxy.retry.call.call_state import CallState
 from proxy.retry.call.endings import finish
 from proxy.retry.call.feedback import report_failure, report_to_endpoint
-from proxy.retry.call.flows import Sequential, SequentialFlow
+from proxy.retry.call.flows import SequentialFlow
+from proxy.retry.call.sequential_plan import Sequential
 from proxy.retry.call.states import Delivering, Flight, Flying, Next
 from proxy.retry.facts import NO_PUSHBACK, Failure, Fault, Outcome
 from proxy.retry.instants import EPSILON

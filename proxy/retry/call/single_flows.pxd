@@ -1,0 +1,9 @@
+from proxy.retry.call.flows cimport SequentialFlow
+
+
+cdef class PassiveFlow(SequentialFlow):
+    pass
+
+
+cdef class ObservedFlow(PassiveFlow):
+    pass
