@@ -93,7 +93,7 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(
                     new.rename(redrive.file)
                     redrive.signal(signal.SIGHUP)
 
-            for version in range(1, 4):
+            for version in (1, 2):
                 reload(100 + version)
                 mount.swap(f"key-{version}")  # the file is new before the old key is refused
                 accepted.clear()
@@ -114,7 +114,7 @@ async def test_no_app_sees_a_401_while_keys_are_swapped(
             await asyncio.gather(*apps)
             loaded = [line for line in redrive.lines if line["event"] == "reload" and line["result"] == "success"]
     assert set(statuses) == {200}
-    assert "key-3" in seen
+    assert "key-2" in seen
     assert refused, "calls were under way with a key that the upstream no longer took"
     assert len(served_by) == workers, "each worker made calls, and none saw a 401"
-    assert len(loaded) >= 3
+    assert len(loaded) >= 2
