@@ -44,6 +44,8 @@ _REFUSED = {"cooldown": Outcome.COOLING, "limit": Outcome.OVERLOADED, "outage": 
 #: than worse, and a call that fails is worse than one that waits. Within the deadline, this part of it: the app waits
 #: for no longer than it wanted to.
 _HOPE, _HOPE_BY_DEADLINE = 0.8, 0.4
+#: Most answers take at most this multiple of their mean time.
+_SPREAD = 1.5
 
 #: Moves the one alarm of a call, to a time in seconds.
 Alarm = Callable[[float], None]
@@ -203,6 +205,8 @@ class Admission:
             self._leave_lines(now)  # a call that the governor holds must not block the other gates' queues
         else:
             if self._cooled_since is not None:
+                if deadline is not None and now > deadline - self._answer_time(self.held_by) + EPSILON:
+                    return self._too_late(deadline, now)
                 self._end_hold(now, self._cooled_since)
             at, no, why = self._ask_later_gates(payment, now, first=first, waits=waits)
             if at > now and self.cooled:
@@ -362,9 +366,23 @@ class Admission:
             if late is not None:
                 bounds.append(("late", since + late, late))
         if self._deadline is not None:
-            usual = governor.answer_time(self) if gate == "limit" else 0.0
+            usual = self._answer_time(gate)
             bounds.append(("deadline", self._deadline - usual, usual))
         return min(bounds, key=lambda each: each[1])
+
+    def _answer_time(self, gate: str) -> float:
+        """The seconds before the deadline from which on an answer would probably come too late: a request that is sent
+        later is worked on in vain. 0 for `ahead`, whose limits alone never refuse a call. `gate`: what holds it.
+        """
+        return _SPREAD * self.scope.governor.answer_time(self, self.caller.names.timed) if gate in _REFUSED else 0.0
+
+    def _too_late(self, deadline: float, now: float) -> tuple[float, Outcome, str]:
+        """Refuse the call, whose turn has come so late that no answer would come before `deadline`. Returns what `ask`
+        returns.
+        """
+        gate, usual = self.held_by, self._answer_time(self.held_by)
+        self.cooling = self.scope.governor.left_for(self.caller, now)
+        return REJECTED, _REFUSED[gate], held_in_vain(gate, 0.0, "deadline", usual, deadline - usual - now)
 
     def held_for(self, now: float) -> float:
         """The seconds for which the governor has held the call so far, including earlier holds; 0 if it does not hold

@@ -40,7 +40,7 @@ def held_too_long(gate: str, wait: float, left: float | None, usual: float = 0.0
         return f"{GATES[gate]} did not let it go before its deadline"
     if wait > left or not usual:
         return f"{GATES[gate]} lets it go in {about(wait)}, {past_deadline(wait, left)}"
-    times = f"in {about(wait)}, and answers usually take {about(usual)}"
+    times = f"in {about(wait)}, and an answer may take {about(usual)}"
     return f"{GATES[gate]} lets it go {times}: too late for the deadline, which is in {about(left)}"
 
 

@@ -523,11 +523,11 @@ class Governor:
         """
         return max((lane.wait_of(waiter, now, hold) for lane in self._in.get(waiter, ())), default=0.0)
 
-    def answer_time(self, waiter: Waiter) -> float:
-        """The mean time, in seconds, in which attempts are answered under the limits that hold this waiting call: the
-        longest of its lanes' means; 0 if no lane holds it.
+    def answer_time(self, waiter: Waiter, route: str) -> float:
+        """The time, in seconds, in which an attempt of this waiting call is answered under the limits that hold
+        it (the longest of its lanes' means), given the usual time of its route; 0 if nothing is known.
         """
-        return max((lane.limit.round_trip for lane in self._in.get(waiter, ())), default=0.0)
+        return self.usual.expect(route, max((lane.limit.round_trip for lane in self._in.get(waiter, ())), default=0.0))
 
     def left_for(self, caller: Caller, now: float) -> tuple[float, int]:
         """The seconds for which a delay still holds this call, and the status of the answer that began the delay; (0,

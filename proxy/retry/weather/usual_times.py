@@ -12,6 +12,8 @@ if the first segments of paths contain ids, so that every call has a new route.
 
 from __future__ import annotations
 
+from proxy.retry.weather.answer_times import MUCH_SLOWER
+
 _NEVER = float("inf")
 
 #: The most routes of one scope whose times are kept apart, and the most routes and methods whose first answers are.
@@ -124,6 +126,14 @@ class UsualTimes:
             if known is not None and known.answers < KNOWN:
                 known = None
         return 0.0 if known is None else known.estimate
+
+    def expect(self, route: str, mean: float) -> float:
+        """The time, in seconds, in which an attempt of this route is probably answered: `mean`, the mean time of the
+        latest answers of all routes, or the usual time if that is 0. Other routes may take longer, so `mean` counts up
+        to the multiple of the usual time above which answers are much slower than usual.
+        """
+        usual = self.of(route)
+        return min(mean, MUCH_SLOWER * usual) if mean > 0.0 < usual else mean or usual
 
     def last(self, route: str) -> float:
         """The time at which the last answer of this route was noted (seconds on the callers' clock); minus infinity if

@@ -104,7 +104,7 @@ def test_no_token_of_the_rate_goes_to_a_call_that_cannot_be_answered_before_its_
     for _ in range(KNOWN):
         usual.learn(route, 0.5, 0.0)
     fourth = Playbook(policy, registry=registry)
-    why = "the upstream's rate bucket lets it go in 1 s, and answers usually take 0.5 s: too late for the deadline"
+    why = "the upstream's rate bucket lets it go in 1 s, and an answer may take 0.5 s: too late for the deadline"
     why += ", which is in 1 s"
     assert fourth >> start() << Answer(504, ANY, why, Outcome.DEADLINE, ANY, ANY, ANY) << Finish(Outcome.DEADLINE)
     fifth = Playbook(replace(policy, limit=None), registry=registry)

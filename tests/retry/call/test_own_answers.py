@@ -40,7 +40,7 @@ def test_a_call_that_was_held_up_to_its_deadline_names_no_instants() -> None:
 
 
 def test_a_call_whose_answer_would_come_too_late_is_told_how_long_answers_take() -> None:
-    late = "and answers usually take 0.8 s: too late for the deadline, which is in 2 s"
+    late = "and an answer may take 0.8 s: too late for the deadline, which is in 2 s"
     rate, limit = GATES["rate"], GATES["limit"]
     assert held_too_long("rate", 1.5, 2.0, 0.8) == f"{rate} lets it go in 1.5 s, {late}"
     assert held_too_long("rate", 2.5, 2.0, 0.8) == f"{rate} lets it go in 2.5 s, after the deadline, which is in 2 s"

@@ -82,7 +82,7 @@ def test_how_long_answers_take_under_a_limit_is_known_for_a_call_that_it_holds()
     request = Request("GET", "u.example", "/")
     caller = Caller(request, request.fields, "")
     caller.limits = True
-    assert governor.answer_time(waiter) == 0.0
+    assert governor.answer_time(waiter, caller.names.timed) == 0.0
     governor.first.lasts = True
     governor.first.limit.begin_elsewhere(1.0, 1.0, 1.0)
     first, attempt = Waiting(), object()
@@ -90,7 +90,7 @@ def test_how_long_answers_take_under_a_limit_is_known_for_a_call_that_it_holds()
     governor.sent(first, attempt, 1.0)
     assert governor.ask(Waiting(), caller, 1.1)[1] == governor.ask(waiter, caller, 1.1)[1] == "limit"
     governor.answered_well(attempt, caller, 1.0, 1.4)
-    assert abs(governor.answer_time(waiter) - 0.4) < 1e-9
+    assert abs(governor.answer_time(waiter, caller.names.timed) - 0.4) < 1e-9
 
 
 def test_a_route_to_which_few_calls_go_is_known_to_answer() -> None:

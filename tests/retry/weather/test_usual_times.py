@@ -89,3 +89,13 @@ def test_what_a_route_took_itself_counts_more_than_what_others_did() -> None:
         usual.learn(f"r GET /{number}", 0.05, 0.0)
     usual.learn("r GET /report", 8.0, 0.0)
     assert usual.of("r GET /report") == 8.0
+
+
+def test_an_answer_is_expected_as_late_as_the_latest_ones_but_not_as_late_as_those_of_slower_routes() -> None:
+    usual = UsualTimes()
+    assert usual.expect("GET /quick", 0.0) == 0.0
+    assert usual.expect("GET /quick", 2.0) == 2.0
+    usual.learn("GET /quick", 0.1, 1.0)
+    assert usual.expect("GET /quick", 0.0) == 0.1
+    assert usual.expect("GET /quick", 0.3) == 0.3
+    assert abs(usual.expect("GET /quick", 2.0) - 0.6) < 1e-9
