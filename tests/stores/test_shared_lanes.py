@@ -186,7 +186,10 @@ def test_calls_that_one_worker_held_in_vain_are_held_by_none(memory: Memory) -> 
     attempt = other.sends(Waiting(), 32.1)
     other.fails(attempt, UNCONNECTED, 32.1)
     assert other.governor.first.outage.in_vain
-    assert other.ask(Waiting(), 32.2, caller()) == 32.2
+    later = Waiting()
+    assert other.ask(later, 32.2, caller()) <= 32.21  # not for the outage, but another call has waited for longer
+    assert one.ask(waiting, 32.2, caller()) == 32.2
+    assert other.ask(later, 32.21, caller()) == 32.21
 
 
 def test_an_answer_that_another_worker_got_meanwhile_ends_a_row_of_failures(memory: Memory) -> None:

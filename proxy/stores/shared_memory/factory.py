@@ -186,7 +186,7 @@ class SharedFactory(Factory):
             return LaneTurns(partial(SharedLines, self.memory, self.row, ("lane", *key, name), self.generation))
 
         share = partial(count_by, self.memory, self.row)
-        return SharedGovernor(SharedLanes(SharedScope(record), attach, order, rows, share), record.peek)
+        return SharedGovernor(SharedLanes(SharedScope(record), attach, order, rows, share, self.row), record.peek)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
         memory = self.memory

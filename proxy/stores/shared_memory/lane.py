@@ -3,11 +3,13 @@ all workers, the places of all workers are counted together, and in an outage on
 them.
 
 The rules are those of `proxy.retry` alone. Their numbers are read from memory before an operation and published after
-it, under the record's lock. A call waits in its own worker: in order of arrival there or, if apps have names, in the
-order that all workers share (`lane_turns`). The first call of each worker checks every POLL seconds whether it may be
-sent. Whether a limit or an outage begins is judged by the attempts of all workers: refusals are kept in the lane's
-record, and how many attempts have ended beside it (`traffic`); attempts without an answer have a record of their own
-(`lost_rows`). While there is no cooldown, limit or outage, an attempt that goes well takes no lock.
+it, under the record's lock. A call waits in its own worker: in order of arrival there, and nearly so over all workers
+(`longest_wait`); or, if apps have names, in the order that all workers share (`lane_turns`).
+
+The first call of each worker checks every POLL seconds whether it may be sent. Whether a limit or an outage begins is
+judged by the attempts of all workers: refusals are kept in the lane's record, and how many attempts have ended beside
+it (`traffic`); attempts without an answer have a record of their own (`lost_rows`). While there is no cooldown, limit
+or outage, an attempt that goes well takes no lock.
 
 Places of a worker that has died are counted for a while (`lane_places`). If the process whose attempt is the probe has
 ended, another probe is sent.
@@ -16,10 +18,12 @@ ended, another probe is sent.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 from proxy.retry.capacity.evidence import Evidence
 from proxy.retry.capacity.traffic import Traffic
+from proxy.retry.queues.fair_order import app_of
 from proxy.retry.queues.waiter import Waiter
 from proxy.retry.weather.all_refused import AllRefused
 from proxy.retry.weather.answer_times import AnswerTimes
@@ -31,6 +35,7 @@ from proxy.retry.weather.trial import Cohort, Trial
 from proxy.stores.shared_memory.evidence import Share, SharedEvidence
 from proxy.stores.shared_memory.lane_places import SharedLanePlaces
 from proxy.stores.shared_memory.lane_probe import ELSEWHERE, SharedProbe
+from proxy.stores.shared_memory.longest_wait import LongestWait
 from proxy.stores.shared_memory.numbers import Names, Numbers
 from proxy.stores.shared_memory.records import LANE_COPY, Record
 from proxy.stores.shared_memory.scope import LEASE, SharedScope
@@ -41,6 +46,8 @@ POLL = 0.01
 HELD = 0.25
 #: Seconds after which a worker tells the others again that attempts are answered.
 _TELL = 1.0
+#: The calls at the head of a queue of which one may wait longest: those that were put back count from then.
+_HEAD = 8
 
 _NEVER = float("inf")
 
@@ -119,7 +126,7 @@ def shared(position: int) -> Callable[[M], M]:
 class SharedLane(Lane):
     """A lane in shared memory. `scope`: the state that all lanes of its scope have in common; `key`: a number that
     identifies the lane among these. `share`: shares the count of the endpoint's attempts, under the number of this
-    lane's record; None if another lane's record has that number.
+    lane's record; None if another lane's record has that number. `row`: this worker's row of the memory.
     """
 
     is_shared = True
@@ -131,9 +138,11 @@ class SharedLane(Lane):
 
     places: SharedLanePlaces
 
-    def __init__(self, traffic: Traffic, record: Record, scope: SharedScope, key: float, share: Share | None) -> None:
+    def __init__(
+        self, traffic: Traffic, record: Record, scope: SharedScope, key: float, share: Share | None, row: int
+    ) -> None:
         super().__init__(traffic)
-        self.places = SharedLanePlaces()
+        self.places = SharedLanePlaces(LongestWait(row))
         self.record = record
         self._scope = scope
         self._key = key
@@ -290,6 +299,7 @@ class SharedLane(Lane):
         """
         if self.queue.order is not None and self.fleet.link is None:
             self.queue.order.sync(self.queue.calls, now)
+        self.places.longest.note(self._waits_since(), now)
         if self.queue or self.fleet.elsewhere:
             self.held = max(self.held, now + HELD, self.until + HELD)
         if self.outage.late:  # another worker's is late there
@@ -313,9 +323,10 @@ class SharedLane(Lane):
         self.held = state[8]
         self.places.restore(*state[9:13])
         self.traffic.served_at = max(self.traffic.served_at, state[15])
-        _LIMIT.give(self.limit, state[16:])
-        _OUTAGE.give(outage, state[16 + _LIMIT.count :])
-        self._evidence.restore(self.limit.evidence, state[16 + _LIMIT.count + _OUTAGE.count :])
+        self.places.longest.restore(*state[16:19])
+        _LIMIT.give(self.limit, state[19:])
+        _OUTAGE.give(outage, state[19 + _LIMIT.count :])
+        self._evidence.restore(self.limit.evidence, state[19 + _LIMIT.count + _OUTAGE.count :])
         if outage.since != since:  # another worker has found or ended it
             outage.endings, outage.late = [], ()
         self.status = int(status)
@@ -330,6 +341,7 @@ class SharedLane(Lane):
         return (
             *(self._busy, self.until, self.delay, self.status, self.begun, self.lasts, self.usual_time, self._well),
             *(self.held, *self.places.state(), *self._whose_probe.state(self.outage.probe), self.traffic.served_at),
+            *self.places.longest.state(),
             *_LIMIT.take(self.limit),
             *_OUTAGE.take(self.outage),
             *self._evidence.state(self.limit.evidence),
@@ -337,11 +349,30 @@ class SharedLane(Lane):
 
     # -- when calls go ----------------------------------------------------------------------------------------------
 
+    def _waits_since(self) -> float | None:
+        """The time since which the call of this worker waits that waits longest, if calls go in order of arrival over
+        the workers; None if none waits, or another order holds.
+        """
+        first = self.queue.first()
+        if first is None or app_of(first) is not None or self.fleet.link is not None:
+            return None
+        return min(islice(self.queue.calls.values(), _HEAD))
+
+    def _is_turn(self, now: float) -> bool:
+        """Whether this worker may send its first call, since no other worker's has waited for longer."""
+        since = self._waits_since()
+        return since is None or self.places.longest.may_send(since, now)
+
+    def _release(self, now: float, asking: Waiter | None) -> None:
+        if self._is_turn(now):
+            super()._release(now, asking)
+
     def _next(self, now: float) -> float:
         due = self.until
         if now >= due:
             due = now + POLL  # another worker may change it at any time
-            if self.outage.is_on or (self.limit.pace.holds(now) and self.free(now) >= 1):  # else it waits for a place
+            is_paced = self.limit.pace.holds(now) and self.free(now) >= 1  # else it waits for a place
+            if self.outage.is_on or (is_paced and self._is_turn(now)):
                 due = min(due, super()._next(now))
         order = self.queue.order if self.fleet.link is None else None
         return due if order is None else order.next_look(now, due)
@@ -362,7 +393,7 @@ def quiet(ended: int = 0) -> tuple[float, ...]:
 
 _QUIET = (
     *(-_NEVER, -_NEVER, 0.0, 503.0, -_NEVER, 0.0, 0.0, -_NEVER),
-    *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -_NEVER),
+    *(-_NEVER, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -_NEVER, *LongestWait(0).state()),
     *_LIMIT.take(Limit(Traffic())),
     *_OUTAGE.take(Outage()),
 )

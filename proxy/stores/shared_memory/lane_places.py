@@ -9,6 +9,7 @@ living worker returns its places before that.
 from __future__ import annotations
 
 from proxy.retry.weather.lane_places import LanePlaces
+from proxy.stores.shared_memory.longest_wait import LongestWait
 
 #: Generations of places in use; and the base in which their counts are packed into one number, a digit for each.
 GENERATIONS, _BASE = 3, 65536
@@ -16,13 +17,15 @@ GENERATIONS, _BASE = 3, 65536
 
 class SharedLanePlaces(LanePlaces):
     """The places of one lane that all workers use. `taken`: the places that this worker has taken; `before`: the
-    attempts of all workers that began before the limit; `mine`: those of them that are this worker's.
+    attempts of all workers that began before the limit; `mine`: those of them that are this worker's; `longest`: which
+    worker's first call has waited longest.
     """
 
-    __slots__ = ("_counts", "_opened", "_turn", "_turns", "mine")
+    __slots__ = ("_counts", "_opened", "_turn", "_turns", "longest", "mine")
 
-    def __init__(self) -> None:
+    def __init__(self, longest: LongestWait) -> None:
         super().__init__()
+        self.longest = longest
         self.mine = 0
         self._opened = 0.0  # when the newest generation began
         self._turn = 0  # the newest generation's number

@@ -32,13 +32,13 @@ _KEYS = 2**48
 class SharedLanes(Lanes):
     """The lanes of one scope in shared memory, as one worker knows them. `order`: makes the order of the calls that a
     lane holds. `rows`: the latest attempts of all workers that ended without an answer. `share`: shares an endpoint's
-    count of attempts, under the number of its lane's record.
+    count of attempts, under the number of its lane's record. `row`: this worker's row of the memory.
 
     The number of lanes that this worker knows is bounded as in a single process. A lane that is dropped here stays in
     shared memory while there is room: its next call finds it again.
     """
 
-    __slots__ = ("_absent", "_attach", "_made", "_order", "_rows", "_scope", "_share", "_shared")
+    __slots__ = ("_absent", "_attach", "_made", "_order", "_row", "_rows", "_scope", "_share", "_shared")
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class SharedLanes(Lanes):
         order: Callable[[Name], FairOrder],
         rows: SharedLostRows,
         share: Share,
+        row: int,
     ) -> None:
+        self._row = row
         self._scope = scope
         self._attach = attach
         self._order = order
@@ -152,6 +154,6 @@ class SharedLanes(Lanes):
         key = float(digest(name) % _KEYS or 1)
         traffic = self.traffic_of(name[0])
         share = self._share if name[1] == ALL_CALLERS else None
-        lane = self._shared[name] = SharedLane(traffic, record, self._scope, key, share)
+        lane = self._shared[name] = SharedLane(traffic, record, self._scope, key, share, self._row)
         lane.queue.order = self._order(name)
         return lane

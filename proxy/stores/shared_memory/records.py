@@ -42,7 +42,7 @@ RECORD = STATE + 2 * COPY
 #: The room of a copy of a lane's state (`lane`), or of a scope's attempts without an answer (`lost_rows`), in words;
 #: and the number of such records. Each scope has one, in trouble two or three; a record beyond the room takes that of
 #: another scope, whose cooldown is lost then.
-LANE_COPY = 146
+LANE_COPY = 150
 #: The room of what each lane in trouble knows beside its record (`evidence`), in words: two copies of the times of
 #: attempts, and two of what delays have shown.
 BESIDE_COPIES = (192, 128)
