@@ -10,6 +10,8 @@
 - A class's name stands in one file.
 - A class has at most 40 methods and 20 attributes. A record may have more attributes: a dataclass, a NamedTuple, or a
   class of six methods at most. `LARGE` lists the classes that are larger; it may only shrink.
+- A public method has a docstring, unless a base says what it does. `BY_SHAPE` lists the classes whose base is not in
+  the package, or that implement a protocol without naming it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import ast
 import contextlib
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import grimp
@@ -40,6 +42,12 @@ LARGE: dict[str, tuple[int, int]] = {
     "Session": (50, 22),
     "Stream": (31, 25),
 }
+#: Classes that ruff's D102 would ask to say again what asyncio, aiohttp or a protocol of the package says.
+BY_SHAPE = frozenset({
+    "AdminConnection", "AdminServer", "Anything", "AppConnection", "Connection", "Either", "JsonValue",
+    "ListOf", "LogTurn", "MapOf", "Pages", "RedisCooldown", "Secrets", "Section", "SharedLane", "SharedLostRows",
+    "SharedScope", "Word", "Workers",
+})  # fmt: skip
 
 
 def shortest_circle(imports: Mapping[str, set[str]], start: str) -> list[str]:
@@ -195,6 +203,33 @@ def shrunk(files: Mapping[str, str], known: Mapping[str, tuple[int, int]]) -> It
             yield f"{name} has {methods} methods and {attributes} attributes now: say so in LARGE, or take it out"
 
 
+def _documented(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    """The methods that have docstrings in a class, or in a base of it that is among `classes`."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(each):
+            yield each.name
+    for base in map(base_name, node.bases):
+        if base in classes and base != node.name:
+            yield from _documented(classes[base], classes)
+
+
+def undocumented(files: Mapping[str, str], by_shape: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The class and a line for each public method that neither its class nor a base documents."""
+    parsed = [(path, each) for path, text in files.items() for each in ast.parse(text, path).body]
+    found = [(path, each) for path, each in parsed if isinstance(each, ast.ClassDef)]
+    classes = {each.name: each for _, each in found}
+    for path, node in found:
+        if node.name.startswith("_") or node.name in by_shape:
+            continue
+        documented = {*_documented(node, classes)}
+        for each in node.body:
+            if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) or each.name.startswith("_"):
+                continue
+            if each.name not in documented:
+                line = f"{path}:{each.lineno}: {node.name}.{each.name} has no docstring, and no base says what it does"
+                yield node.name, line
+
+
 def sources() -> dict[str, str]:
     """The Python files of the package, each by its path."""
     return {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
@@ -209,6 +244,7 @@ def findings() -> Iterator[tuple[str, str]]:
     yield from classes.lone_mixins()
     yield from classes.doubles()
     yield from large(files, LARGE)
+    yield from undocumented(files, BY_SHAPE)
 
 
 def main() -> int:

@@ -192,7 +192,6 @@ class Attempt(Listener):
     # -- events of the stream -------------------------------------------------------------------------------------
 
     def on_info(self, head: ResponseHead) -> None:
-        """Report an interim answer."""
         try:
             self.owner.informed(self, head)
         except Exception as error:
@@ -262,11 +261,6 @@ class Attempt(Listener):
             self.stream.pause()
 
     def on_chunks(self, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
-        """Forward `chunks`, more of the answer that goes to the app, with the framing that they came in. `size`: the
-        number of bytes in them without the framing. `owed`: the bytes that are missing of the last chunk, 0 if it is
-        whole. `payload`: the bytes without the framing, if this attempt's `watch` reads them and they are no plain
-        chunks (`Listener.on_chunks`), else None.
-        """
         try:
             if size:
                 self.owner.moved = monotonic()
@@ -275,9 +269,6 @@ class Attempt(Listener):
             self._break_down(error)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Note that the answer is whole, with these trailers (None for none); in a tunnel, that the upstream sends no
-        more.
-        """
         try:
             self._take_end(trailers)
         except Exception as error:
@@ -306,7 +297,6 @@ class Attempt(Listener):
                 self._break_down(error)
 
     def on_writable(self) -> None:
-        """Report that the stream takes bytes again."""
         try:
             self.owner.upstream_writable(self)
         except Exception as error:

@@ -187,10 +187,6 @@ class Exchange(CallDriver):
     def forward_success(
         self, attempt: Attempt, head: ResponseHead, data: bytes, end: bool, trailers: Trailers | None
     ) -> bool:
-        """Forward an answer for which nothing has to be decided, and return True; for any other answer do nothing and
-        return False. `head`: of a status below 400; `data`: the part of the answer's body that came with it, all of it
-        if `end`, with its `trailers`.
-        """
         delivery, plan = self.delivery, self.plan
         if plan.is_grpc and end and trailers is None:
             return False  # no success of gRPC ends with its head but a status
@@ -244,7 +240,6 @@ class Exchange(CallDriver):
             self.delivery.inform(attempt, head, self.plan, self.journey, resent=resent)
 
     def forward(self, attempt: Attempt, data: bytes) -> None:
-        """Forward more of the delivered answer."""
         if self.delivery.resumer is None:
             self.delivery.forward(attempt, data, self.plan.policy)
             return
@@ -257,10 +252,6 @@ class Exchange(CallDriver):
             self.notify(self.moved, Call.failed, (attempt.number, NOT_THE_REST, self.moved), self.call)
 
     def forward_chunks(self, attempt: Attempt, chunks: bytes, size: int, owed: int, payload: bytes | None) -> None:
-        """Forward more of the delivered answer, in chunks as they came. `size`: the bytes in them without the framing.
-        `owed`: the bytes that are missing of the last chunk, 0 if it is whole. `payload`: the bytes without the
-        framing, if the attempt's `watch` reads them and they are no plain chunks (`Listener.on_chunks`), else None.
-        """
         self.delivery.forward_chunks(attempt, chunks, size, owed)
         if payload:
             self.delivery.read_along(attempt, payload, self.plan.policy)
@@ -297,9 +288,6 @@ class Exchange(CallDriver):
             self.report_ended(attempt.number, now, trailers)
 
     def upstream_writable(self, attempt: Attempt) -> None:
-        """Send more of the request's body to an attempt's stream, which takes bytes again; in a tunnel, read on from
-        the app.
-        """
         self.moved = monotonic()
         if self.delivery.pipe is not None:
             self.delivery.app.resume()
@@ -364,7 +352,6 @@ class Exchange(CallDriver):
         self.notify(now, Call.app_gone, (now,))
 
     def break_down(self, error: Exception, now: float) -> None:
-        """End the call after a defect of the proxy: log the defect, and answer that the call has failed."""
         self.context.loop.call_exception_handler({"message": "a call broke down", "exception": error})
         if self.over:
             return

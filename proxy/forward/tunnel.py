@@ -165,12 +165,10 @@ class AutoTunnel(Exchange):
             super().app_ended(trailers)
 
     def app_gone(self) -> None:
-        """End the call, because the app has left."""
         self._forget_timer()
         super().app_gone()
 
     def cut(self) -> None:
-        """End the call, because the process ends."""
         if self.over:  # nothing was dialled
             self.delivery.app.reset(None)
         else:

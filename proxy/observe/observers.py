@@ -57,7 +57,6 @@ class Observers(Observer):
             log.catch_up = self.catch_up
 
     def call_ended(self, call: CallRecord) -> None:
-        """Gather the record of a call that is over, to be passed on with others."""
         gathered = self._gathered
         gathered.append(call)
         if len(gathered) >= BATCH or self.soon is None:
@@ -80,7 +79,6 @@ class Observers(Observer):
             self._notify("app_retries", [line], upstream=policy.upstream, route=policy.route)
 
     def last_calls(self) -> list[CallRecord]:
-        """Return the last calls that are kept, in no particular order."""
         return self.recent.last_calls()
 
     def stream_failed(self, policy: Policy, error: str) -> None:
@@ -113,9 +111,6 @@ class Observers(Observer):
         series.resumed_bytes += size
 
     def tokens_used(self, policy: Policy, prompt: float, output: float, expected: float) -> None:
-        """Count the tokens of a language model that a call has cost: `prompt`, those of its prompt; `output`, those of
-        its output; `expected`, the number of both together that was estimated before.
-        """
         series = self.metrics.series(policy)
         series.tokens["prompt"] += round(prompt)
         series.tokens["output"] += round(output)

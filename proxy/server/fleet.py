@@ -153,83 +153,57 @@ class Fleet(Factory):
         return self._inner if self._redis is None else self._redis
 
     def bucket(self, key: Key, spec: BucketSpec, before: Bucket | None, now: float) -> Bucket:
-        """Return the token bucket of this key and definition. `before`: the bucket that it replaces, None if there is
-        none; `now`: seconds.
-        """
         made = self._factory.bucket(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("bucket", key, spec)
         return made
 
     def rate(self, key: Key, spec: RateSpec, before: RateBucket | None, now: float) -> RateBucket:
-        """Return the bucket of kind `rate` of this key and definition. `before`: the bucket that it replaces, None if
-        there is none; `now`: seconds.
-        """
         made = self._factory.rate(key, spec, before, now)
         if made is not before and spec.store == "redis" and self._met is not None:
             self._met("rate", key, spec)
         return made
 
     def limiter(self, key: Key, now: float) -> CubicLimiter:
-        """Return the adaptive limiter of this key."""
         return self._factory.limiter(key, now)
 
     def hedges(self, key: Key, now: float) -> Hedges:
-        """Return the measurements that hedging uses under this key."""
         return self._factory.hedges(key, now)
 
     def breaker(self, key: Key, spec: BreakerSpec, before: CircuitBreaker | None) -> CircuitBreaker:
-        """Return the circuit breaker of this key and definition, which is never in Redis: each machine has its own.
-        `before`: the breaker that it replaces, None if there is none.
-        """
         return self._inner.breaker(key, spec, before)
 
     def governor(self, upstream: str, value: str) -> Governor:
-        """Return the governor of this upstream and scope value."""
         return self._factory.governor(upstream, value)
 
     def places(self, key: Key, most: int) -> Places:
-        """Return the limit on attempts under way of this key, which allows `most` at once."""
         return self._factory.places(key, most)
 
     def load(self, key: Key) -> Places:
-        """Return the count of the attempts under way to the endpoint of this key."""
         return self._factory.load(key)
 
     def seen(self, upstream: str, value: str) -> SeenKeys:
-        """Return the memory of the idempotency keys and invocation ids that were seen at this upstream under this scope
-        value.
-        """
         return self._factory.seen(upstream, value)
 
     def roster(self, upstream: str) -> Roster:
-        """Return the state of this upstream's credentials: which is used next, and which are set aside."""
         return self._factory.roster(upstream)
 
     def share_governor(self, upstream: str, value: str, governor: Governor) -> None:
-        """Share with the fleet what the governor of this upstream and scope value finds out."""
         self._factory.share_governor(upstream, value, governor)
 
     def share_places(self, key: Key, places: Places) -> None:
-        """Share the places of this key with the fleet."""
         self._factory.share_places(key, places)
 
     def share_roster(self, upstream: str, roster: Roster) -> None:
-        """Share with the fleet which credentials of this upstream are put aside."""
         self._factory.share_roster(upstream, roster)
 
     def share_endpoints(self, upstream: str, group: EndpointGroup) -> None:
-        """Share with the fleet which endpoints of this upstream (`group`) refuse connections."""
         self._factory.share_endpoints(upstream, group)
 
     def announce(self, upstream: str, value: str) -> None:
-        """Publish that calls still use this scope value of the upstream, so that a process that only observes can show
-        it.
-        """
         self._factory.announce(upstream, value)
 
     def forget(self, upstream: str, value: str) -> None:
-        """Take note that this process no longer keeps the governor of this upstream and scope value."""
         self._factory.forget(upstream, value)
 
 

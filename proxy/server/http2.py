@@ -113,7 +113,6 @@ class Http2Connection(Home):
     # -- proxy.wire.http2.stream.SessionOwner ----------------------------------------------------------------------
 
     def accept(self) -> Http2AppStream:
-        """Return a new stream, for a request that the app begins."""
         self.since = 0.0
         return Http2AppStream(self)
 
@@ -175,7 +174,6 @@ class Http2Connection(Home):
                 self._close()
 
     def failed(self, code: int, detail: str) -> None:
-        """Close the connection: its session was given up, with this error code of HTTP/2, for the reason `detail`."""
         self.give_up()
 
     def _close(self) -> None:
@@ -203,7 +201,6 @@ class Http2Connection(Home):
         return next(iter(self.calls()), None)
 
     def calls(self) -> list[Exchange]:
-        """Return the calls in progress."""
         streams = cast(Iterable[Http2AppStream], self.session.streams.values())
         return [stream.exchange for stream in streams if stream.exchange is not None]
 
@@ -220,9 +217,6 @@ class Http2Connection(Home):
         return resting and not has_said(self._fd)
 
     def drained(self, before: float, giver: ConnectionGiver | None) -> None:
-        """Announce to the app that the proxy is shutting down, and close the connection once nothing is left to do. The
-        arguments have no effect: HTTP/2 can announce the end to a connection that is not idle.
-        """
         self.session.drain(monotonic())
         self.send_soon()
         if self._timer is None and self.session.due < NEVER:

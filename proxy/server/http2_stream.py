@@ -132,9 +132,6 @@ class Http2AppStream(Stream):
     # -- events of the session ------------------------------------------------------------------------------------
 
     def on_head(self, head: Request2 | Response2, data: bytes, end: bool, trailers: Trailers | None) -> None:
-        """Take a request's head, with `data`, the part of its body that came with it: make it a call, or answer the
-        request. `end`: the request is whole, with its `trailers` (None for none).
-        """
         assert isinstance(head, Request2)  # an app sends requests
         self.head = request = head
         self.bodiless = request.method == "HEAD"
@@ -151,17 +148,14 @@ class Http2AppStream(Stream):
             self.exchange.start(plan, now, data, end, trailers)
 
     def on_data(self, data: bytes) -> None:
-        """Pass more of the request's body to the exchange."""
         if self.exchange is not None:
             self.exchange.app_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Report to the exchange that the request is whole, with these trailers (None for none)."""
         if self.exchange is not None:
             self.exchange.app_ended(trailers)
 
     def on_too_large(self, head: Request2, detail: str) -> None:
-        """Refuse a request whose head exceeds the limits; `detail` says how, in a clause."""
         self.head = head
         self._home.acceptor.refuse(self, 431, detail, head)
 

@@ -264,7 +264,6 @@ class Http2UpstreamStream(Stream):
         self._connection.send_soon()
 
     def resume(self) -> None:
-        """Report the answer's data to the listener again, after a pause."""
         Stream.resume(self)
         self._connection.send_soon()
 
@@ -279,7 +278,6 @@ class Http2UpstreamStream(Stream):
     # -- called by the session ------------------------------------------------------------------------------------
 
     def on_info(self, head: Response2) -> None:
-        """Report an interim answer to the listener."""
         if self._listener is not None:
             self._listener.on_info(head)
 
@@ -305,12 +303,10 @@ class Http2UpstreamStream(Stream):
             self.report_end(trailers)
 
     def on_data(self, data: bytes) -> None:
-        """Report more of the answer's body to the listener."""
         if self._listener is not None:
             self._listener.on_data(data)
 
     def on_end(self, trailers: Trailers | None) -> None:
-        """Report to the listener that the answer is whole, with its trailers (None for none)."""
         listener = self._listener
         if listener is not None:
             self._over()
@@ -326,7 +322,6 @@ class Http2UpstreamStream(Stream):
             listener.on_fault(self._fault(code, processed, detail))
 
     def on_writable(self) -> None:
-        """Report to the listener that the stream accepts data again."""
         if self._listener is not None:
             self._listener.on_writable()
 

@@ -115,3 +115,14 @@ def test_a_known_class_may_only_become_smaller() -> None:
     assert [name for name, _ in large(_class(41, 26), known)] == ["One"]
     [line] = shrunk(_class(41, 24), known)
     assert "One has 41 methods and 24 attributes now" in line
+
+
+def test_a_public_method_has_a_docstring_unless_a_base_has_it() -> None:
+    from house import undocumented
+
+    base = 'class Base:\n    def take(self):\n        """Take it."""\n'
+    files = {"a.py": base, "b.py": "class Own(Base):\n    def take(self): ...\n    def give(self): ...\n"}
+    line = "b.py:3: Own.give has no docstring, and no base says what it does"
+    assert [*undocumented(files, ())] == [("Own", line)]
+    assert [*undocumented(files, {"Own"})] == []
+    assert [name for name, _ in undocumented({"b.py": files["b.py"]}, ())] == ["Own", "Own"]

@@ -199,9 +199,6 @@ class Head(FieldBlock):
         return None if self.slow_path is None else self.slow_path.upgrade
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Return every value of the field with this lower-case name, in order, without surrounding white space, as
-        latin-1.
-        """
         key = self._keys.get(name)
         if key is not None and key not in self.specials:
             return ()

@@ -113,24 +113,18 @@ class Trailers2(Trailers):
         self._written: bytes | None = None
 
     def text(self) -> bytes:
-        """Return the trailers as HTTP/1 text, made by the first call."""
         if self._written is not None:
             return self._written
         self._written = b"\r\n" + lines_of(self.fields)
         return self._written
 
     def get(self, name: bytes) -> bytes | None:
-        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return value_of(self.fields, name)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Return every value of the field with this lower-case name, in order, stripped, as latin-1."""
         return values_of(self.fields, name)
 
     def without(self, names: Set[bytes]) -> Trailers2 | None:
-        """Return the trailers to forward: all but the fields with these lower-case names, as they came; None if none is
-        left.
-        """
         if names.isdisjoint(self._names):
             return self
         left = [field for field in self.fields if field.name not in names]

@@ -148,7 +148,6 @@ class Request2(RequestHead):
         self.path = self.target = path
 
     def text(self) -> bytes:
-        """Return the head as HTTP/1 text, made by the first call."""
         if self._written is not None:
             return self._written
         host = b"" if b"host" in self.specials else b"Host: %b\r\n" % self._authority_sent
@@ -168,21 +167,15 @@ class Request2(RequestHead):
 
     @property
     def expect_continue(self) -> bool:
-        """Whether the app waits for 100 Continue before it sends the body."""
         return self.specials.get(b"expect") == b"100-continue"
 
     def get(self, name: bytes) -> bytes | None:
-        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return value_of(self.fields, name)
 
     def trailers_to_send(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers without the fields that are never sent (hop-by-hop ones, say); None if no
-        field is left.
-        """
         return trailers.without(REQUEST_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Return every value of the field with this lower-case name, in order, stripped, as latin-1."""
         key = REQUEST_KEYS.get(name)
         if key is not None and key not in self.specials and key in _REQUEST_NAMES:
             return ()

@@ -90,7 +90,6 @@ class Response2(ResponseHead):
         self.simple = False
 
     def text(self) -> bytes:
-        """Return the head as HTTP/1 text, which is made once and kept."""
         if self._written is not None:
             return self._written
         framing = b""
@@ -109,17 +108,12 @@ class Response2(ResponseHead):
         return False
 
     def get(self, name: bytes) -> bytes | None:
-        """Return the first value of the field with this lower-case name, stripped, or None if there is none."""
         return value_of(self.fields, name)
 
     def trailers_to_forward(self, trailers: Trailers) -> Trailers | None:
-        """Return the body's trailers without the fields that are never forwarded (hop-by-hop ones, say); None if no
-        field is left.
-        """
         return trailers.without(ANSWER_CUT)
 
     def get_all(self, name: str) -> Sequence[str]:
-        """Return every value of the field with this lower-case name, in order, stripped, as latin-1."""
         key = ANSWER_KEYS.get(name)
         if key is not None and key not in self.specials:
             return ()

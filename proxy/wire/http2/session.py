@@ -176,7 +176,6 @@ class Session(StreamSession):
         self.streams[number] = stream
 
     def sent(self, stream: Stream) -> None:
-        """Note that our side of a stream has ended."""
         stream.sent_all = True
         if stream.received_all:
             self._close(stream, False)
@@ -215,7 +214,6 @@ class Session(StreamSession):
             self.owner.changed()
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Break a stream off with a RST_STREAM; `code`: an error code of HTTP/2."""
         self._begun.pop(stream, None)
         self._close(stream, True)
         if code not in (NO_ERROR, CANCEL):
@@ -246,7 +244,6 @@ class Session(StreamSession):
     # -- credit ---------------------------------------------------------------------------------------------------
 
     def taken(self, stream: Stream, size: int) -> None:
-        """Give the peer credit for `size` bytes that a stream no longer holds."""
         self.credit.release(stream, size)
 
     # -- what came ------------------------------------------------------------------------------------------------
