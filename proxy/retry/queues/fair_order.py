@@ -12,7 +12,8 @@ Law: the calls of one app never overtake each other. Without names of apps nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
 from typing import Any, TypeVar
 
 from proxy.retry.apps import OTHERS, RANKS, NamedApp
@@ -77,19 +78,36 @@ class FairOrder:
 
     def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
         """Sort the waiting calls, which are given in order of arrival, into the order in which they are to go."""
-        ahead, lines = self.copied(), _lines(waiting)
+        # What `choose` and `went` would say call by call, with a heap of tags for each rank: of a long queue, every
+        # arrival asks for this.
+        given, turn, tags = self.given, self.turn, self.state()[3]
+        heaps = {
+            rank: [
+                (tags.get((rank, name), 0.0) + max(line[0][2], 1.0) / line[0][1].weight, number, line)
+                for number, (name, line) in enumerate(each.items())
+            ]
+            for rank, each in sorted(_lines(waiting).items())
+        }
+        for heap in heaps.values():
+            heapify(heap)
         found: list[Waiter] = []
-        while lines:
-            rank, name = ahead.choose(
-                {rank: {name: (*line[0][1:], 0.0) for name, line in each.items()} for rank, each in lines.items()}
-            )
-            waiter, app, price = lines[rank][name].popleft()
-            ahead.went(app, price, others=len(lines) > 1)
-            found.append(waiter)
-            if not lines[rank][name]:
-                del lines[rank][name]
-                if not lines[rank]:
-                    del lines[rank]
+        while heaps:
+            rank, *lower = heaps
+            if not lower:
+                given = 0
+            elif given < ONE_OF - 1:
+                given += 1
+            else:
+                rank, given, turn = lower[turn % len(lower)], 0, turn + 1
+            heap = heaps[rank]
+            tag, number, line = heap[0]
+            found.append(line.popleft()[0])
+            if line:
+                heapreplace(heap, (tag + max(line[0][2], 1.0) / line[0][1].weight, number, line))
+            elif len(heap) > 1:
+                heappop(heap)
+            else:
+                del heaps[rank]
         return found
 
     def went(self, app: NamedApp, price: float, *, others: bool) -> None:
@@ -188,7 +206,7 @@ def app_rank(waiter: Waiter) -> int:
 
 def take_place(
     order: FairOrder | None,
-    queue: MutableMapping[W, V],
+    queue: dict[W, V],
     *,
     keep_first: bool = False,
     now: float = 0.0,
@@ -200,17 +218,18 @@ def take_place(
     `keep_first`: the first call stays first. `wait_of`: given the number of calls before a call, returns the seconds
     that the call waits. Calls that were overtaken, and would now wait for longer than they may, are woken to ask again.
     """
-    newcomer = next(reversed(list(queue)))
-    calls = list(queue.items())
-    newest = app_of(calls[-1][0])
+    latest = reversed(queue)
+    newcomer = next(latest)
+    newest, before = app_of(newcomer), next(latest, None)
     if newest is None:
         return order
     order = order or FairOrder()
-    apps = (app_of(waiter) for waiter, _ in calls[:-1])
+    apps = (app_of(waiter) for waiter in queue if waiter is not newcomer)
     if not any(each is not None and (each.rank, each.name) == (newest.rank, newest.name) for each in apps):
         order.came(newest)
-    if len(calls) == 1 or app_of(calls[-2][0]) == newest:  # its app's calls are the last, and go by arrival
+    if before is None or app_of(before) == newest:  # its app's calls are the last, and go by arrival
         return order
+    calls = list(queue.items())
     first = calls[:1] if keep_first else []
     known = [(waiter, app_of(waiter) or NamedApp(), 1.0) for waiter, _ in calls[len(first) :]]
     arranged: list[Any] = [*(waiter for waiter, _ in first), *order.arranged(known)]
@@ -232,5 +251,5 @@ def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter]
     """
     app = app_of(waiter)
     if order is not None and app is not None:
-        ranks = {each.rank for other in queue if other is not waiter and (each := app_of(other)) is not None}
-        order.went(app, 1.0, others=bool(ranks - {app.rank}))
+        each = (app_of(other) for other in queue if other is not waiter)
+        order.went(app, 1.0, others=any(other is not None and other.rank != app.rank for other in each))

@@ -57,6 +57,33 @@ def test_one_place_in_eight_goes_to_the_lower_ones_by_turns() -> None:
     assert order.index("batch") < 20 and order[-1] == "batch"
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([WEB, JOBS, MORE, BATCH]), st.sampled_from([0.0, 1.0, 3.5]))),
+    st.lists(st.tuples(st.sampled_from([WEB, JOBS, MORE, BATCH]), st.booleans(), st.booleans()), max_size=20),
+)
+def test_a_queue_is_arranged_as_its_calls_would_be_chosen_one_by_one(
+    waiting: list[tuple[NamedApp, float]], before: list[tuple[NamedApp, bool, bool]]
+) -> None:
+    order = FairOrder()
+    for app, others, comes in before:
+        if comes:
+            order.came(app)
+        order.went(app, 1.0, others=others)
+    calls = [(Call(app), app, price) for app, price in waiting]
+    ahead, chosen, left = order.copied(), [], list(calls)
+    came = {app.name: float(place) for place, (_, app, _) in reversed([*enumerate(calls)])}
+    while left:
+        heads: dict[int, dict[str, tuple[NamedApp, float, float]]] = {}
+        for _, app, price in left:
+            heads.setdefault(app.rank, {}).setdefault(app.name, (app, price, came[app.name]))
+        rank, name = ahead.choose(heads)
+        first = next(each for each in left if (each[1].rank, each[1].name) == (rank, name))
+        left.remove(first)
+        ahead.went(*first[1:], others=len(heads) > 1)
+        chosen.append(first[0])
+    assert order.arranged(calls) == chosen
+
+
 def test_a_copy_of_the_order_arranges_a_queue_as_its_calls_will_go() -> None:
     calls = [Call(app) for app in (*[BATCH] * 3, *[WEB] * 16)]
     waiting = [(call, call.app, 1.0) for call in calls if call.app is not None]
