@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from wire_cases import answer, request
 
@@ -54,6 +56,20 @@ def test_prefix_use_replaces_target_and_host_in_their_place(connection: tuple[st
         rendered = head.render(target=b"/v1/x", host=b"new.example:81", add=VIA)
         assert rendered == b"GET /v1/x HTTP/1.1\r\nA: 1\r\nHost: new.example:81\r\nB: 2\r\n" + VIA + b"\r\n"
         assert head.render(host=b"n") == b"GET /pay/x HTTP/1.1\r\nA: 1\r\nHost: n\r\nB: 2\r\n\r\n"
+
+
+def test_a_name_that_is_left_out_takes_its_lines_and_no_others() -> None:
+    """Also where the head is simple, so that its lines are not taken one by one."""
+    fields = ["x-app: web", "X-App: WEB", "X-App:", "X-Apps: a", "Y-X-App: b", "Via: x-app: c", "Cookie: \tx-app:"]
+    names = [frozenset({b"x-app"}), frozenset({b"x-app", b"x-team"}), frozenset({b"host", b"x-app"})]
+    random = Random(7)
+    for _ in range(300):
+        came = random.choices([*fields, "X-Team: d", "Connection: keep-alive", "TE: trailers"], k=random.randrange(6))
+        came.insert(random.randrange(len(came) + 1), "Host: h.example")
+        name, host = random.choice(names), random.choice([None, b"n.example"])
+        head = head_of(request("GET / HTTP/1.1", *came, host=None))
+        expected = head._fields(host, name)
+        assert head.render(host=host, drop=name) == b"GET / HTTP/1.1\r\n" + expected + b"\r\n"
 
 
 @pytest.mark.parametrize("cut", [(), ("Connection: keep-alive",), ("Proxy-Connection: Keep-Alive",)])

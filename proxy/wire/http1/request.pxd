@@ -16,4 +16,5 @@ cdef class RequestHead(Head):
     cpdef bint has_lines_of(self, RequestHead other) except -1
     cpdef bytes message(self, bytes target, bytes host, bytes add, bytes body, frozenset drop)
     cpdef bytes _simple_fields(self, bytes host)
+    cpdef bytes _fields_but(self, frozenset drop, bytes host)
     cpdef bytes _fields(self, bytes host, frozenset drop)

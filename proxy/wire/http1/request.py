@@ -19,10 +19,11 @@ from proxy.wire.field_names import (
     REQUEST_CUT,
     REQUEST_KEYS,
     REQUEST_MERELY_CUT,
+    REQUEST_NAMES,
     REQUEST_SLOW,
     find_request,
 )
-from proxy.wire.fields import CHUNKED, CODING_LINE, NO_NAMES, edited, needle
+from proxy.wire.fields import CHUNKED, CODING_LINE, FEW, NO_NAMES, edited, needle
 from proxy.wire.http1 import slow_path
 from proxy.wire.http1.compiled import CORE
 from proxy.wire.http1.slow_path import Head
@@ -248,7 +249,7 @@ class RequestHead(Head):
                 self._kept = kept = (host, fields)
             fields = kept[1]
         else:
-            fields = self._fields(host, drop)
+            fields = self._fields_but(drop - REQUEST_CUT, host) or self._fields(host, drop)
         method = self.raw[: len(self.method)]
         return b"".join((method, b" ", target, b" HTTP/1.1\r\n", fields, add, b"\r\n"))
 
@@ -276,6 +277,24 @@ class RequestHead(Head):
             before, after = slow_path.around(fields, b"\r\nHost:")
             fields = b"".join((before, b"\r\nHost: ", host, b"\r\n", after))
         return fields[2:]
+
+    def _fields_but(self, drop: frozenset[bytes], host: bytes | None) -> bytes:
+        """Return the field lines to send if the head is `simple` and has at most one of each field in `drop`, of which
+        none means anything to the proxy; else b"". These lines are left out. `host`: instead of Host; None keeps it.
+        """
+        if not self.simple or len(drop) > FEW or not drop.isdisjoint(REQUEST_NAMES):
+            return b""
+        fields = b"\n" + self._simple_fields(host)
+        lowered = fields.lower()
+        for name in drop:
+            mark = b"\n" + name + b":"
+            at = lowered.find(mark)
+            if at >= 0:
+                if lowered.find(mark, at + 1) >= 0:
+                    return b""
+                after = lowered.index(b"\n", at + 1)
+                fields, lowered = fields[:at] + fields[after:], lowered[:at] + lowered[after:]
+        return fields[1:]
 
     def _fields(self, host: bytes | None, drop: frozenset[bytes]) -> bytes:
         """Return the field lines to send of any head, with `host` in place of its Host (None keeps the one that came),
