@@ -400,6 +400,11 @@ def test_refusals(explain) -> None:  # type: ignore[no-untyped-def]
         ),
         (["GET", "http://münchen.example:8443/x"], "(did you mean http://xn--mnchen-3ya.example:8443?)"),
         (["GET", "http://é..example/x"], "'http://é..example/x'; a port is from 1"),
+        (["GET", "http://münchen.example:99999/x"], "'http://münchen.example:99999/x'; a port is from 1"),
+        (
+            ["GET", "http://bob:s3cret@münchen.example/x"],
+            "'http://***@münchen.example/x' (did you mean http://xn--mnchen-3ya.example?)",
+        ),
         (["GET", "http://x/", "--fail", "boom"], "a fault is one of"),
         (["GET", "http://x/", "--fail", "rest"], "attempt_timeout, not 'rest' (did you mean reset?)"),
         (["GET", "http://x/", "--fail", "reset:BOOM"], "only a reset has a code, which is one of NO_ERROR, "),

@@ -25,8 +25,8 @@ from proxy.wire.http2.frames import CODES
 _FIELD = re.compile(rf"({TOKEN.pattern}):[ \t]*([^\r\n\0]*)")
 _URL = re.compile(r"https?://[^/?#\s]+[^\s]*|/[^\s]*", re.IGNORECASE)
 _PLACE = re.compile(r"[^/?#\s]+")
-#: The scheme, host and port of a URL.
-_PLACED = re.compile(r"(?P<scheme>https?://)(?P<host>[^/?]*?)(?P<port>:\d*)?(?=[/?]|$)", re.IGNORECASE)
+#: The scheme, host and port of a URL; its user and password, before the last @, are in no group.
+_PLACED = re.compile(r"(?P<scheme>https?://)([^/?]*@)?(?P<host>[^/?@]*?)(?P<port>:\d*)?(?=[/?]|$)", re.IGNORECASE)
 #: A host that a URL without a scheme begins with.
 _HOST = re.compile(r"([\w-]+(\.[\w-]+)+|localhost)(:[0-9]+)?([/?#]|$)", re.ASCII)
 
@@ -93,8 +93,8 @@ def read_question(  # noqa: PLR0913  the options of a command line become a reco
 
 
 def _in_ascii(url: str) -> str:
-    """The remedy for a URL whose host has letters beyond ASCII: the host as it is sent (RFC 5891); "" if that is not
-    what is wrong.
+    """The remedy for a URL whose host has letters beyond ASCII: the host as it is sent (RFC 5891), without a user or a
+    password; "" if that is not all that is wrong.
     """
     found = _PLACED.match(url)
     if found is None or found["host"].isascii():
@@ -103,7 +103,8 @@ def _in_ascii(url: str) -> str:
         host = found["host"].encode("idna").decode("ascii")
     except UnicodeError:
         return ""
-    return f" (did you mean {found['scheme']}{host}{found['port'] or ''}?)"
+    meant = f"{found['scheme']}{host}{found['port'] or ''}"
+    return f" (did you mean {meant}?)" if place_of(meant) is not None else ""
 
 
 def _sent_body(body: str) -> bytes | None:
