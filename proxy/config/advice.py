@@ -68,7 +68,7 @@ def _advise_listeners(settings: Settings, tree: Map, problems: Problems) -> None
         listening.append((("probe",), settings.probe))
     for number, address in enumerate(settings.listen):
         first = settings.listen.index(address)
-        if first < number:  # only of port 0: other addresses are refused
+        if first < number and address.unix is None and address.port == 0:  # other addresses are refused
             apps = " with one app" if settings.listen[first].app != address.app else ""
             message = f"{address} stands there twice, and is one listener{apps}: give each a port of its own"
             problems.warn(mark_at(tree, ("listen", number)), ("listen", number), message)

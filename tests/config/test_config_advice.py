@@ -408,6 +408,14 @@ def test_warnings(name: str, tmp_path: Path) -> None:
     assert lines(tmp_path, result, "warning") == [f"redrive.yaml:{line}" for line in expected]
 
 
+@pytest.mark.parametrize("address", ["unix:/run/redrive.sock", "127.0.0.1:8080"])
+def test_an_address_that_is_refused_the_second_time_is_told_of_once(address: str, tmp_path: Path) -> None:
+    result = loaded(tmp_path, f"listen: ['{address}', '{address}']\n{A}")
+    assert result.settings is None
+    told = [each.message for each in result.problems if address in each.message]
+    assert told == [f"{address} is already taken, by listen"]
+
+
 @pytest.mark.parametrize(
     ("pack", "attempts", "says"),
     [
