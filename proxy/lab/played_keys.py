@@ -39,11 +39,12 @@ class PlayedKeys:
                 _take(known[1], path, content, 0.0)
         return known[1]
 
-    def rotate(self, path: str, clock: Clock) -> None:
-        """Give a file another version now. It is in use LOADED_AFTER seconds later, or once a 401 makes a call read the
-        file.
+    def rotate(self, path: str, clock: Clock, version: int = 0) -> None:
+        """Give a file this version now, the next one if none is named, but none that is earlier than the version it
+        has. It is in use LOADED_AFTER seconds later, or once a 401 makes a call read the file.
         """
-        self._versions[path] = self._versions.get(path, 1) + 1
+        known = self._versions.get(path, 1)
+        self._versions[path] = max(known, version) if version else known + 1
         clock.at(clock.now + LOADED_AFTER, ALARM, self._load, path, clock)
 
     def _load(self, path: str, clock: Clock) -> None:

@@ -52,6 +52,21 @@ policy: {{credentials: {{header: x-api-key, values: [{{file: key}}]}}}}
     assert bool(failed) is bool(lost)
 
 
+def test_a_file_that_is_later_than_the_next_rotations_does_not_bring_an_earlier_value_back(tmp_path: Path) -> None:
+    """At 20 s the file gets the newest value, which is the third; what comes at 40 s is older."""
+    (tmp_path / "key").write_text("a-key")
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        "name: late\nduration: 60s\ncalls: 10/s\narrivals: steady\n"
+        "rotations: [{at: 10s, overlap: 35s, file_after: 30s}, {at: 20s}]\n"
+        "policy: {credentials: {header: x-api-key, values: [{file: key}]}}\n"
+    )
+    found, problems = read_scenario(str(file))
+    assert found is not None, problems
+    found_figures = figures(found, play(found, columns(None, found, {})[0][0]))
+    assert found_figures.outcomes == {"success": found_figures.calls}
+
+
 @pytest.mark.parametrize(
     ("rotations", "said"),
     [

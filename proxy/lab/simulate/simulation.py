@@ -14,7 +14,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import chain
 
 from proxy.lab.clock import ALARM, BEGIN, DEADLINE, Clock
 from proxy.lab.driver import Driver
@@ -259,10 +259,14 @@ class _Run:
         self._fleet.redis.begin()
         self._await_next()
         self._await_visit()
-        for rotation, sidecar in product(self.scenario.rotations, self._sidecars):
-            file = _file_of(sidecar.policy, rotation.key)
-            if file is not None:
-                self.clock.at(rotation.at + rotation.file_after, ALARM, sidecar.keys.rotate, file.path, self.clock)
+        versions = Counter[int]()  # by key, of the values that a rotation has named so far, but for the first one
+        for rotation in self.scenario.rotations:
+            versions[rotation.key] += 1
+            version, at = 1 + versions[rotation.key], rotation.at + rotation.file_after
+            for sidecar in self._sidecars:
+                file = _file_of(sidecar.policy, rotation.key)
+                if file is not None:
+                    self.clock.at(at, ALARM, sidecar.keys.rotate, file.path, self.clock, version)
         self.clock.at(_SWEEP, BEGIN, self._sweep)
         self.clock.run()
         self.played.requests, self.played.longest_pushback = self.world.requests, self.world.longest_pushback
