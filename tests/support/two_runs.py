@@ -82,7 +82,8 @@ ONCE: dict[str, dict[str, tuple[str, ...]]] = {
         "simulations: lab/test_simulated_alike.py holds that both give the same figures": (
             "lab/test_any_reports.py", "lab/test_apps_bounds.py", "lab/test_apps_played.py", "lab/test_asking_redis.py",
             "lab/test_behaviour_before.py", "lab/test_demo.py", "lab/test_drawn_weather.py", "lab/test_judge.py",
-            "lab/test_lab_clock.py", "lab/test_played_scripts.py", "lab/test_possible.py", "lab/test_simulate.py",
+            "lab/test_lab_clock.py", "lab/test_play_workers.py", "lab/test_played_scripts.py", "lab/test_possible.py",
+            "lab/test_simulate.py",
             "lab/test_simulate_fleet.py", "lab/test_simulate_limits_and_apps.py",
             "lab/test_simulate_processes.py", "lab/test_simulate_rotations.py", "lab/test_simulated_alike.py",
             "lab/test_weather.py", "lab/test_weather_bounds.py", "lab/test_weather_turns.py",

@@ -73,7 +73,7 @@ class Yardsticks:
 
 def yardsticks(scenario: Scenario) -> Yardsticks:
     """Play this scenario without retries and with the best scheduler."""
-    scenario, found = _columns(scenario)
+    scenario, found = judged(scenario)
     none = next(each for each in found if each.name == "none")
     return Yardsticks(result(scenario, none), possible(scenario, terms(found[0]), arrivals(scenario)))
 
@@ -85,7 +85,7 @@ def trial(scenario: Scenario, measured: Yardsticks | None = None) -> Judge:
     they are known.
     """
     known = yardsticks(scenario) if measured is None else measured
-    scenario, found = _columns(scenario)
+    scenario, found = judged(scenario)
     ours = found[0]
     bare = without_holding(ours)
     played = result(scenario, ours)
@@ -97,7 +97,7 @@ def trial(scenario: Scenario, measured: Yardsticks | None = None) -> Judge:
     return Judge(scenario, played, known.none, unheld, known.best, ours.policy.pushback.hold, is_bounded)
 
 
-def _columns(scenario: Scenario) -> tuple[Scenario, list[Column]]:
+def judged(scenario: Scenario) -> tuple[Scenario, list[Column]]:
     """The scenario as it is judged, and its columns, of which the first is that of the defaults."""
     scenario = replace(scenario, url="http://upstream.example/", policy=scenario.policy or Map())
     found, problems = columns(None, scenario, {})
