@@ -4,8 +4,9 @@ fails where the two do not fit together.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 #: Suffixes of the sources of a compiled module.
@@ -29,18 +30,33 @@ def warning() -> str:
 
 
 def _stale(package: Path) -> Iterator[str]:
-    """The names of the compiled modules of a checkout that are older than their source."""
+    """The names of the compiled modules of a checkout that are older than their source, and of `.pxd` files newer than
+    all that is built which are no module's: others have what stands in these inlined.
+    """
     if "proxy.source_alone" in sys.modules:
         return
-    for name, built in _built(package):
-        source = package.parent / name.replace(".", "/")
-        if any(_time(source.with_suffix(suffix)) > _time(built) for suffix in _SOURCES):
+    newest, files = 0.0, _files(package)
+    for name, built in _built(package, files):
+        source, time = package.parent / name.replace(".", "/"), _time(built)
+        newest = max(newest, time)
+        if any(_time(source.with_suffix(suffix)) > time for suffix in _SOURCES):
             yield name
+    for file in files:
+        if file.suffix != ".pxd" or file.with_suffix(".py").exists() or file.with_suffix(".pyx").exists():
+            continue
+        if 0 < newest < _time(file):
+            yield str(file.relative_to(package.parent).with_suffix("")).replace("/", ".")
 
 
-def _built(package: Path) -> Iterator[tuple[str, Path]]:
+def _files(package: Path) -> list[Path]:
+    """The package's libraries, and the types of its compiled modules."""
+    walked = os.walk(package)
+    return [Path(folder, name) for folder, _, names in walked for name in names if name.endswith((".so", ".pxd"))]
+
+
+def _built(package: Path, files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     """Each compiled module, and the file that has its code: the library's, and those that an earlier release has built
-    each into a file of its own, which are imported unless the library has them.
+    each into a file of its own, which are imported unless the library has them. `files`: as `_files` finds them.
     """
     try:
         from proxy.compiled_modules import FILE, NAMES
@@ -50,7 +66,7 @@ def _built(package: Path) -> Iterator[tuple[str, Path]]:
         names = NAMES
         for name in names:
             yield name, Path(FILE)
-    for file in package.rglob("*.so"):
+    for file in (file for file in files if file.suffix == ".so"):
         path = file.relative_to(package.parent).with_name(file.name.partition(".")[0])
         name = str(path).replace("/", ".")
         if name not in names:

@@ -179,6 +179,18 @@ def test_a_source_that_is_newer_than_the_library_is_named(checkout: Path, monkey
     assert stale_build.warning() == "", "an installed package has nothing to compile"
 
 
+def test_a_file_of_types_that_is_no_modules_own_is_named_too(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have what stands in it inlined."""
+    library = SimpleNamespace(FILE=str(checkout / "proxy/_core.so"), NAMES={"proxy.retry.call.machine"})
+    monkeypatch.setitem(sys.modules, "proxy.compiled_modules", library)
+    inlined = checkout / "proxy/retry/call/inlined.pxd"
+    inlined.touch()
+    os.utime(inlined, (1000, 1000))
+    assert stale_build.warning() == ""
+    os.utime(inlined, (2000, 2000))
+    assert "(proxy.retry.call.inlined)" in stale_build.warning()
+
+
 def test_a_build_of_one_file_for_each_module_is_seen_too(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "proxy.compiled_modules", None)
     built = checkout / "proxy/retry/call/machine.cpython-311-x86_64-linux-gnu.so"
