@@ -99,6 +99,7 @@ class DialQueue:
                 waiter.given = asyncio.get_running_loop().create_future()
                 self.waiting[waiter] = waiter.since
                 self.waiting.move_to_end(waiter, last=False)
+                self._disturb()
                 self._serve()
         except asyncio.CancelledError:
             self._forsake(waiter, give_back)
@@ -129,8 +130,9 @@ class DialQueue:
 
     def _serve(self) -> None:
         while self.waiting and self._dialling < DIALS:
-            waiter, _ = self.waiting.popitem(last=False)
+            waiter = next(iter(self.waiting))
             leave_first(self._order, waiter, self.waiting)
+            del self.waiting[waiter]
             if not waiter.given.done():  # a waiter that is done was cancelled, and is about to leave
                 self._dialling += 1
                 waiter.given.set_result(None)
@@ -144,13 +146,20 @@ class DialQueue:
         for waiter in list(self.waiting):
             if self._reached < waiter.since and waiter.since + waiter.within <= now and not waiter.given.done():
                 del self.waiting[waiter]
+                self._disturb()
                 waiter.given.set_exception(TimeoutError())
+
+    def _disturb(self) -> None:
+        """Note that the queue has changed otherwise than by turns."""
+        if self._order is not None:
+            self._order.disturb()
 
     def _forsake(self, waiter: _Waiter, give_back: Callable[[Resting], None]) -> None:
         """Remove a waiter whose call is over. If it was given something at this very moment, pass that on: a place to
         dial to the next waiter, a connection to `give_back`.
         """
-        self.waiting.pop(waiter, None)
+        if self.waiting.pop(waiter, None) is not None:
+            self._disturb()
         given = waiter.given
         if given.done() and not given.cancelled() and given.exception() is None:
             connection = given.result()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import Any, TypeVar
 
 from proxy.retry.apps import OTHERS, RANKS, NamedApp
@@ -30,6 +30,8 @@ W = TypeVar("W", bound=Waiter)
 Waiting = tuple[Waiter, NamedApp, float]
 #: The first waiting call of each app, by rank and by the app's name: its app, its price, and when it came.
 Heads = dict[int, dict[str, tuple[NamedApp, float, float]]]
+#: A call's turn in a queue that is in order: its rank, its tag, and the order's `given` and `turn` once it has gone.
+Turn = tuple[int, float, int, int]
 
 
 class FairOrder:
@@ -38,13 +40,16 @@ class FairOrder:
     `turn`: how many turns the lower priorities have had.
     """
 
-    __slots__ = ("_tags", "_time", "given", "turn")
+    __slots__ = ("_last", "_tags", "_time", "_turns", "given", "turn")
 
     def __init__(self) -> None:
         self.given = 0  # the places that the best priority had in a row, while others waited
         self.turn = 0  # the turns that lower priorities had
         self._time: dict[int, float] = {}  # by priority: the virtual time at which its last call began
         self._tags: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call
+        #: The turns of the calls that `arranged` and `insert` put in order; empty if the queue has changed otherwise.
+        self._turns: dict[Waiter, Turn] = {}
+        self._last: dict[tuple[int, str], float] = {}  # by priority and app: the tag of its last call among these
 
     def first(self, queue: Mapping[W, float], now: float) -> W | None:
         """The call in `queue` that goes next; None if it is the turn of a call in another process."""
@@ -77,38 +82,77 @@ class FairOrder:
         return self.given, self.turn, self._time, self._tags
 
     def arranged(self, waiting: Iterable[Waiting]) -> list[Waiter]:
-        """Sort the waiting calls, which are given in order of arrival, into the order in which they are to go."""
-        # What `choose` and `went` would say call by call, with a heap of tags for each rank: of a long queue, every
-        # arrival asks for this.
-        given, turn, tags = self.given, self.turn, self.state()[3]
-        heaps = {
-            rank: [
-                (tags.get((rank, name), 0.0) + max(line[0][2], 1.0) / line[0][1].weight, number, line)
-                for number, (name, line) in enumerate(each.items())
-            ]
-            for rank, each in sorted(_lines(waiting).items())
+        """Sort the waiting calls, which are given in order of arrival, into the order in which they are to go. A queue
+        that is in order stays as it is.
+        """
+        last: dict[tuple[int, str], float] = {}
+        self._last = last
+        sorted_by_tag: dict[int, list[tuple[float, int, Waiter]]] = {}
+        for number, (waiter, app, price) in _others_in_turns(waiting):
+            at = app.rank, app.name
+            last[at] = tag = last.get(at, self._tags.get(at, 0.0)) + max(price, 1.0) / app.weight
+            sorted_by_tag.setdefault(app.rank, []).append((tag, number, waiter))
+        lines = {
+            rank: deque((waiter, tag) for tag, _, waiter in sorted(found)) for rank, found in sorted_by_tag.items()
         }
-        for heap in heaps.values():
-            heapify(heap)
-        found: list[Waiter] = []
-        while heaps:
-            rank, *lower = heaps
-            if not lower:
-                given = 0
-            elif given < ONE_OF - 1:
-                given += 1
+        self._turns = dict(_merged(lines, self.given, self.turn))
+        return list(self._turns)
+
+    def insert(self, queue: dict[Any, V], app: NamedApp, kept: int) -> int | None:
+        """Move the last call of `queue`, which belongs to `app`, to its place among the others, and return this place.
+        Returns None, and does nothing, if the others are not known to be in order. `kept`: how many calls at the head
+        stay there.
+        """
+        turns, newcomer = self._turns, next(reversed(queue))
+        if (
+            app.name == OTHERS
+            or len(turns) != len(queue) - 1 - kept
+            or next(iter(turns)) is not next(islice(queue, kept, None))
+        ):
+            return None
+        at = app.rank, app.name
+        if at not in self._last:
+            self.came(app)
+        tag = self._last[at] = (self._last[at] if at in self._last else self._tags[at]) + 1.0 / app.weight
+        given, turn, behind = self.given, self.turn, []
+        for each in reversed(turns):
+            rank, other, *then = turns[each]
+            if rank == app.rank and other <= tag:
+                given, turn = then
+                break
+            behind.append(each)
+        lines = {app.rank: deque([(newcomer, tag)])}
+        for each in reversed(behind):
+            lines.setdefault(turns[each][0], deque()).append((each, turns[each][1]))
+        place, moves = len(queue) - 1 - len(behind), False
+        for each, found in _merged(lines, given, turn):
+            moves = moves or each is newcomer
+            if moves:
+                turns.pop(each, None)
+                queue[each] = queue.pop(each)
             else:
-                rank, given, turn = lower[turn % len(lower)], 0, turn + 1
-            heap = heaps[rank]
-            tag, number, line = heap[0]
-            found.append(line.popleft()[0])
-            if line:
-                heapreplace(heap, (tag + max(line[0][2], 1.0) / line[0][1].weight, number, line))
-            elif len(heap) > 1:
-                heappop(heap)
-            else:
-                del heaps[rank]
-        return found
+                place += 1
+            turns[each] = found
+        return place
+
+    def leaves(self, waiter: Waiter, app: NamedApp, queue: Iterable[Waiter]) -> None:
+        """Note that this call of `app`, which is still in `queue`, goes now."""
+        turns = self._turns
+        if next(iter(turns), None) is waiter is next(iter(queue), None):
+            _, tag, *then = turns.pop(waiter)
+            if self._last[app.rank, app.name] == tag:
+                del self._last[app.rank, app.name]
+            self.went(app, 1.0, others=then != [0, self.turn])
+        else:
+            self.disturb()
+            ranks = (app_rank(other) for other in queue if other is not waiter)
+            self.went(app, 1.0, others=any(rank != app.rank for rank in ranks))
+
+    def disturb(self) -> None:
+        """Note that calls left the queue although it was not their turn, or were put at its head: the next call that
+        comes has the whole queue sorted.
+        """
+        self._turns.clear()
 
     def went(self, app: NamedApp, price: float, *, others: bool) -> None:
         """Note that a call of this app leaves the queue and is sent now. `price`: what the call costs at the gate (1,
@@ -148,18 +192,34 @@ class FairOrder:
         self._tags[rank, app.name] = self.tag(app, max(price, 1.0))
 
 
-def _lines(waiting: Iterable[Waiting]) -> dict[int, dict[str, deque[Waiting]]]:
-    lines: dict[int, dict[str, deque[Waiting]]] = {}
-    for each in waiting:
-        app = each[1]
-        lines.setdefault(app.rank, {}).setdefault(app.name, deque()).append(each)
-    for found in lines.values():
-        if OTHERS in found:
-            by_name: dict[str, list[Waiting]] = {}
-            for each in found[OTHERS]:
-                by_name.setdefault(each[1].who, []).append(each)
-            found[OTHERS] = deque(in_turns(by_name.values()))
-    return lines
+def _others_in_turns(waiting: Iterable[Waiting]) -> Iterator[tuple[int, Waiting]]:
+    """Number the waiting calls, and yield those of apps that `others` stands for after the rest, in turns."""
+    lines: dict[tuple[int, str], list[tuple[int, Waiting]]] = {}
+    for number, each in enumerate(waiting):
+        if each[1].name == OTHERS:
+            lines.setdefault((each[1].rank, each[1].who), []).append((number, each))
+        else:
+            yield number, each
+    yield from in_turns(lines.values())
+
+
+def _merged(lines: dict[int, deque[tuple[Waiter, float]]], given: int, turn: int) -> Iterator[tuple[Waiter, Turn]]:
+    """Merge the calls of each rank, which are in order, each with its tag, into the order in which they go; yield each
+    with its turn. `given`, `turn`: the order's numbers before the first of them.
+    """
+    ranks = sorted(lines)
+    while ranks:
+        rank, *lower = ranks
+        if not lower:
+            given = 0
+        elif given < ONE_OF - 1:
+            given += 1
+        else:
+            rank, given, turn = lower[turn % len(lower)], 0, turn + 1
+        waiter, tag = lines[rank].popleft()
+        if not lines[rank]:
+            ranks.remove(rank)
+        yield waiter, (rank, tag, given, turn)
 
 
 def in_turns(groups: Iterable[Iterable[T]]) -> Iterator[T]:
@@ -206,7 +266,7 @@ def app_rank(waiter: Waiter) -> int:
 
 def take_place(
     order: FairOrder | None,
-    queue: dict[W, V],
+    queue: dict[Any, V],
     *,
     keep_first: bool = False,
     now: float = 0.0,
@@ -224,22 +284,21 @@ def take_place(
     if newest is None:
         return order
     order = order or FairOrder()
-    apps = (app_of(waiter) for waiter in queue if waiter is not newcomer)
-    if not any(each is not None and (each.rank, each.name) == (newest.rank, newest.name) for each in apps):
-        order.came(newest)
-    if before is None or app_of(before) == newest:  # its app's calls are the last, and go by arrival
-        return order
-    calls = list(queue.items())
-    first = calls[:1] if keep_first else []
-    known = [(waiter, app_of(waiter) or NamedApp(), 1.0) for waiter, _ in calls[len(first) :]]
-    arranged: list[Any] = [*(waiter for waiter, _ in first), *order.arranged(known)]
-    values = dict(calls)
-    queue.clear()
-    for waiter in arranged:
-        queue[waiter] = values[waiter]
-    if wait_of is not None:
-        place = arranged.index(newcomer)
-        for number, waiter in enumerate(arranged[place + 1 :], place + 1):
+    kept = int(keep_first and before is not None)
+    place = order.insert(queue, newest, kept) if len(queue) > 1 + kept else None
+    if place is None:
+        apps = (app_of(waiter) for waiter in queue if waiter is not newcomer)
+        if not any(each is not None and (each.rank, each.name) == (newest.rank, newest.name) for each in apps):
+            order.came(newest)
+        if before is not None and app_of(before) == newest:  # its app's calls are the last, and go by arrival
+            return order
+        known = [(waiter, app_of(waiter) or NamedApp(), 1.0) for waiter in islice(queue, kept, None)]
+        for waiter in order.arranged(known):
+            queue[waiter] = queue.pop(waiter)
+        if wait_of is not None:
+            place = list(queue).index(newcomer)
+    if wait_of is not None and place is not None:
+        for number, waiter in enumerate(list(islice(reversed(queue), len(queue) - 1 - place))[::-1], place + 1):
             if now + wait_of(number) > latest_of(waiter):
                 waiter.retime(now)
     return order
@@ -251,5 +310,4 @@ def leave_first(order: FairOrder | None, waiter: Waiter, queue: Iterable[Waiter]
     """
     app = app_of(waiter)
     if order is not None and app is not None:
-        each = (app_of(other) for other in queue if other is not waiter)
-        order.went(app, 1.0, others=any(other is not None and other.rank != app.rank for other in each))
+        order.leaves(waiter, app, queue)

@@ -56,6 +56,8 @@ class LaneQueue:
     def put_first(self, calls: Iterable[Waiter], now: float) -> None:
         """Put these calls at the head of the queue, in their order, as if they had come at the time `now`."""
         self._walks.end()
+        if self.order is not None:
+            self.order.disturb()
         back = dict.fromkeys(calls, now)
         self.calls = {**back, **self.calls}
         self.returned.update(back)
@@ -83,10 +85,14 @@ class LaneQueue:
         if self.calls.pop(waiter, None) is not None:
             self.returned.discard(waiter)
             self._walks.left(waiter)
+            if self.order is not None:
+                self.order.disturb()
 
     def take_all(self) -> list[Waiter]:
         """Remove all calls. Returns them in their order."""
         every = list(self.calls)
+        if self.order is not None:
+            self.order.disturb()
         self.calls.clear()
         self.returned.clear()
         return every

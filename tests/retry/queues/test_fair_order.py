@@ -23,6 +23,8 @@ WEB = NamedApp("web", 4, RANKS["high"])
 JOBS = NamedApp("jobs", 1, RANKS["normal"])
 MORE = NamedApp("more", 3, RANKS["normal"])
 BATCH = NamedApp("batch", 1, RANKS["low"])
+OTHER = NamedApp("other", 1, RANKS["normal"])
+NAMED, UNNAMED = NamedApp(who="a"), NamedApp()
 
 
 class Call:
@@ -71,17 +73,59 @@ def test_a_queue_is_arranged_as_its_calls_would_be_chosen_one_by_one(
         order.went(app, 1.0, others=others)
     calls = [(Call(app), app, price) for app, price in waiting]
     ahead, chosen, left = order.copied(), [], list(calls)
-    came = {app.name: float(place) for place, (_, app, _) in reversed([*enumerate(calls)])}
+    came = {call: float(place) for place, (call, _, _) in enumerate(calls)}
     while left:
         heads: dict[int, dict[str, tuple[NamedApp, float, float]]] = {}
-        for _, app, price in left:
-            heads.setdefault(app.rank, {}).setdefault(app.name, (app, price, came[app.name]))
+        for call, app, price in left:
+            heads.setdefault(app.rank, {}).setdefault(app.name, (app, price, came[call]))
         rank, name = ahead.choose(heads)
         first = next(each for each in left if (each[1].rank, each[1].name) == (rank, name))
         left.remove(first)
         ahead.went(*first[1:], others=len(heads) > 1)
         chosen.append(first[0])
     assert order.arranged(calls) == chosen
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["comes", "comes", "comes", "goes", "leaves", "returns", "comes second"]),
+            st.sampled_from([WEB, JOBS, MORE, OTHER, BATCH, NAMED, UNNAMED]),
+            st.integers(0, 99),
+        ),
+        max_size=60,
+    )
+)
+def test_a_call_that_comes_takes_the_place_that_sorting_the_whole_queue_would_give_it(
+    steps: list[tuple[str, NamedApp, int]],
+) -> None:
+    queue: dict[Call, float] = {}
+    order, is_sorted = FairOrder(), True
+    for step, app, number in steps:
+        if step.startswith("comes"):
+            kept, last = int(step != "comes" and bool(queue)), next(reversed(queue), None)
+            alone = order.copied()
+            if not any((each.app.rank, each.app.name) == (app.rank, app.name) for each in queue if each.app):
+                alone.came(app)
+            queue[Call(app)] = 0.0
+            expected = list(queue)
+            if last is None or last.app != app or (is_sorted and not kept):
+                known = [(call, call.app, 1.0) for call in expected[kept:] if call.app is not None]
+                expected[kept:] = alone.arranged(known)  # type: ignore[assignment]
+            is_sorted = not kept and (is_sorted or last is None or last.app != app)
+            take_place(order, queue, keep_first=bool(kept))
+            assert list(queue) == expected
+        elif queue:
+            call = [*queue][0 if step == "goes" else number % len(queue)]
+            is_sorted = is_sorted and step == "goes"
+            if step != "goes":
+                order.disturb()
+            if step == "returns":
+                queue = {call: queue.pop(call), **queue}
+                continue
+            if step == "goes":
+                leave_first(order, call, queue)
+            del queue[call]
 
 
 def test_a_copy_of_the_order_arranges_a_queue_as_its_calls_will_go() -> None:
