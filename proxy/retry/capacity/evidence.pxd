@@ -30,8 +30,8 @@ cdef class Evidence:
     @cython.locals(failures=list)
     cpdef note(self, long long number, str how)
     @cython.locals(numbers=list, times=list, total=cython.longlong, ended=cython.longlong, oldest=cython.longlong, recent=cython.long, number=cython.longlong)
-    cpdef bint refused(self, str how, double now, bint counts=*) except -1
-    cpdef bint refused_at_loads(self, long long ended, double now) except -1
+    cpdef bint refused(self, str how, double now, bint counts=*, bint quick=*) except -1
+    cpdef bint refused_at_loads(self, long long ended, double now, bint quick=*) except -1
     cpdef double share(self, long refused=*, long ended=*) except -1
     cpdef refused_under_limit(self, double now)
     cpdef skip(self, double now)

@@ -87,18 +87,19 @@ class Evidence:
         """Remember these failures, which another process has noted, beside those that were noted here."""
         self.failures = sorted({**dict(self.failures), **dict(failures)}.items())[-_KEPT:]
 
-    def refused(self, how: str, now: float, counts: bool = True) -> bool:
+    def refused(self, how: str, now: float, counts: bool = True, quick: bool = False) -> bool:
         """Note, while there is no limit, that the attempt which ended last was refused. `how`: a status, or a kind of
         fault.
 
         Returns whether a limit is needed. There are two reasons for one: the counts at several loads show that the load
         causes the refusals; or so many of the latest attempts were refused that this is hardly chance. `counts`: the
-        second reason may be used too, since no limit was given up lately.
+        second reason may be used too, since no limit was given up lately. `quick`: the attempt was refused sooner than
+        others are answered.
         """
         numbers, times, total = self._numbers, self._times, self.traffic.all_ended()
         ended = max(total, numbers[-1] + 1)  # one of two that were refused together ended first
         self.note(ended, how)
-        if self.refused_at_loads(total, now):
+        if self.refused_at_loads(total, now, quick):
             return True
         if self.is_alone(now):
             self.found = self.pace, self.latest_share(total)
@@ -125,15 +126,16 @@ class Evidence:
         (`loads`).
         """
         if self.loads is not None:
-            self.loads.gave_up(self.traffic.all_ended(), self._refusals, now)
+            self.loads.gave_up(self.traffic.all_ended(), self._refusals, now, self.traffic.flying)
 
-    def refused_at_loads(self, ended: int, now: float) -> bool:
+    def refused_at_loads(self, ended: int, now: float, quick: bool = False) -> bool:
         """Note that the attempt which ended last was refused, if attempts are being counted at several loads. `ended`:
-        how many attempts have ended in all. Returns whether these counts show by now that the load causes the refusals.
+        how many attempts have ended in all. `quick`: the attempt was refused sooner than others are answered. Returns
+        whether these counts show by now that the load causes the refusals.
         """
         loads = self.loads
         self._refusals += 1
-        if loads is None or not loads.refused(ended, self._refusals, now):
+        if loads is None or not loads.refused(ended, self._refusals, now, self.traffic.flying if quick else 0):
             return False
         self.unlearn()
         self.found = loads.latest

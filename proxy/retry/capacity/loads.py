@@ -6,6 +6,9 @@ are refused by chance, the odds are the same at any load. The twenty attempts of
 tell the two apart. So when a limit was given up because attempts seemed to fail by chance, later attempts are compared
 with those of its trial. If clearly more of them are refused, the load was the reason after all, and the next trials are
 judged together with these counts.
+
+Where refusals come sooner than other answers, an attempt that is under way counts as served. Otherwise nearly all the
+attempts that have ended just after the limit was given up would be refused ones, however few are refused by chance.
 """
 
 from __future__ import annotations
@@ -30,14 +33,15 @@ class Loads:
     callers' clock, and paces are attempts a second.
     """
 
-    __slots__ = ("_at", "_counts", "_ended", "_paces", "_refusals", "_refused", "_since")
+    __slots__ = ("_at", "_counts", "_ended", "_paces", "_refusals", "_refused", "_sent", "_since")
 
     def __init__(self) -> None:
         self._at = [-_NEVER] * _MOST  # when the attempts at each load had ended, the latest one at the end,
         self._paces = [0.0] * _MOST  # at which pace they were sent,
         self._counts, self._refused = [0] * _MOST, [0] * _MOST  # how many they were, and how many of them were refused
         self._since = _NEVER  # when the limit was given up,
-        self._ended = self._refusals = 0  # and how many attempts had ended, and were refused, in all by then
+        self._ended = self._refusals = 0  # and how many attempts had ended, and were refused, in all by then,
+        self._sent = 0  # and how many had been sent
 
     def add(self, pace: float, ended: int, refused: int, now: float) -> None:
         """Note attempts that were made at one load. `pace`: how many a second were sent. `ended`: how many of them
@@ -46,19 +50,20 @@ class Loads:
         self._at, self._paces = [*self._at[1:], now], [*self._paces[1:], pace]
         self._counts, self._refused = [*self._counts[1:], ended], [*self._refused[1:], refused]
 
-    def gave_up(self, ended: int, refusals: int, now: float) -> None:
+    def gave_up(self, ended: int, refusals: int, now: float, flying: int = 0) -> None:
         """Note that the limit was given up. `ended`: how many attempts had ended in all by then. `refusals`: how many
-        were refused.
+        were refused. `flying`: how many attempts are under way.
         """
-        self._since, self._ended, self._refusals = now, ended, refusals
+        self._since, self._ended, self._refusals, self._sent = now, ended, refusals, ended + flying
 
-    def refused(self, ended: int, refusals: int, now: float) -> bool:
+    def refused(self, ended: int, refusals: int, now: float, flying: int = 0) -> bool:
         """Note that an attempt was refused while there was no limit. Returns whether it was wrong to give the limit up,
-        since attempts are refused because of the load. The arguments are those of `gave_up`.
+        since attempts are refused because of the load. The arguments are those of `gave_up`; but `flying` is 0 if the
+        attempt was refused no sooner than others are answered.
         """
         if self._since == _NEVER:
             return False
-        count, refused = ended - self._ended, refusals - self._refusals
+        count, refused = max(ended - self._ended, ended + flying - self._sent), refusals - self._refusals
         if count > _LAST:
             self._since = _NEVER
         if not _FEWEST <= count <= _LAST:

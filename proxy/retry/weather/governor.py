@@ -324,7 +324,8 @@ class Governor:
             return False
         if ending.refused:
             base.lasts = True
-            if base.refused_freely(ending.how, base.traffic.flying + 1, now):
+            is_quick = limit.evidence.loads is not None and self.usual.is_sooner(names.timed, now - sent)
+            if base.refused_freely(ending.how, base.traffic.flying + 1, now, is_quick):
                 lanes.look((base,), now)
                 if limit.most < _NEVER:  # it has begun, and the attempt was under way before it
                     usual = self.usual.of(names.timed)
@@ -406,13 +407,10 @@ class Governor:
         `ending`: how it failed. `sent`: the time at which it was sent. `cooling`: the lane whose calls the attempt's
         answer asks to wait, None if it asks none; the refusal does not cut the limit if calls are asked to wait.
         """
-        limit, flying, is_quick = lane.limit, lane.traffic.flying + 1, ending.quick
-        is_limited = limit.most < _NEVER
+        limit, flying, is_limited = lane.limit, lane.traffic.flying + 1, lane.limit.most < _NEVER
         if cooling is not None or is_limited:
             limit.evidence.note(limit.evidence.ended, ending.how)
-            if is_quick:
-                usual = self.usual.of(names.timed)
-                is_quick = not usual or now - sent < usual
+        is_quick = ending.quick and self.usual.is_sooner(names.timed, now - sent)
         if cooling is not None:
             if not cooling.limit.evidence.delays_by_chance(now):
                 cooling.asked_to_wait(attempt, sent, now, quick=is_quick)
@@ -432,7 +430,7 @@ class Governor:
         if is_limited:
             lane.refused(sent, now, flying, quick=is_quick, silent=not ending.quick)
             self.lanes.look((lane,), now)
-        elif lane.refused_freely(ending.how, flying, now):
+        elif lane.refused_freely(ending.how, flying, now, is_quick):
             self.lanes.look((lane,), now)
         if not ending.quick:
             for other in self._in.get(attempt, ()):

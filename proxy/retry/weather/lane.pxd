@@ -36,7 +36,7 @@ cdef class Lane:
     cpdef bint start(self, double delay, long status, double sent, double now) except -1
     cpdef bint _begin(self, long status, double delay, double sent, double now) except -1
     @cython.locals(limit=Limit)
-    cpdef bint refused_freely(self, str how, long flying, double now) except -1
+    cpdef bint refused_freely(self, str how, long flying, double now, bint quick=*) except -1
     @cython.locals(limit=Limit, most=double)
     cpdef refused(self, double sent, double now, long flying, bint quick, bint silent=*)
     cpdef asked_to_wait(self, attempt, double sent, double now, bint quick)

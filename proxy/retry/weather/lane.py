@@ -171,12 +171,13 @@ class Lane:
             self.limit.pace.sent(self.until, len(self.queue))
         return waiter is self._starter.waiter
 
-    def refused_freely(self, how: str, flying: int, now: float) -> bool:
-        """Note that the attempt which ended last was refused for want of capacity while there was no limit. Returns
-        whether this begins one. `how`: a status, or a kind of fault. `flying`: how many attempts are under way.
+    def refused_freely(self, how: str, flying: int, now: float, quick: bool = False) -> bool:
+        """Note that the attempt which ended last was refused while there was no limit. Returns whether one begins.
+        `how`: a status, or a kind of fault. `flying`: how many attempts are under way. `quick`: the refusal came sooner
+        than answers.
         """
         limit = self.limit
-        if limit.is_on or not limit.evidence.refused(how, now, now >= limit.given_up_until):
+        if limit.is_on or not limit.evidence.refused(how, now, now >= limit.given_up_until, quick):
             return False  # another worker's may have begun meanwhile
         limit.begin_at_half(flying, now)
         self.places.limit_began(flying)

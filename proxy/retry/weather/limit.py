@@ -441,7 +441,7 @@ class Limit:
         """
         if quick:
             self.evidence.refused_quickly(sent, now)
-        if self.is_draining and self.evidence.refused_at_loads(self.evidence.ended, now):
+        if self.is_draining and self.evidence.refused_at_loads(self.evidence.ended, now, quick):
             self.begin_at_half(under_way, now)
             return
         self._answers.refused(now)

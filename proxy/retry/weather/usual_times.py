@@ -127,6 +127,13 @@ class UsualTimes:
                 known = None
         return 0.0 if known is None else known.estimate
 
+    def is_sooner(self, route: str, seconds: float) -> bool:
+        """Whether an answer that took `seconds` seconds came sooner than usual answers of this route; also True if the
+        usual time is not known.
+        """
+        usual = self.of(route)
+        return not usual or seconds < usual
+
     def expect(self, route: str, mean: float) -> float:
         """The time, in seconds, in which an attempt of this route is probably answered: `mean`, the mean time of the
         latest answers of all routes, or the usual time if that is 0. Other routes may take longer, so `mean` counts up

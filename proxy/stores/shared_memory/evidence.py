@@ -52,7 +52,7 @@ SHOWN: Names = {
         *("_sent", "_served", "_share", "rate"),
     ),
     FadingShare: ("count", "refused"),
-    Loads: ("_at", "_counts", "_ended", "_paces", "_refusals", "_refused", "_since"),
+    Loads: ("_at", "_counts", "_ended", "_paces", "_refusals", "_refused", "_sent", "_since"),
     Throughput: (
         *("_best", "_closest", "_closest_before", "_counts_until", "_from", "_in_a_row", "_refused_at", "_sent"),
         "_served",

@@ -199,8 +199,8 @@ class SharedLane(Lane):
     refused = shared(1)(Lane.refused)
 
     @shared(2)
-    def refused_freely(self, how: str, flying: int, now: float) -> bool:
-        began = super().refused_freely(how, flying, now)
+    def refused_freely(self, how: str, flying: int, now: float, quick: bool = False) -> bool:
+        began = super().refused_freely(how, flying, now, quick)
         if began:
             self._limit_seen = self.limit.begun
         return began

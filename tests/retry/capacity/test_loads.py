@@ -53,3 +53,23 @@ def test_after_many_attempts_it_is_judged_no_more() -> None:
     loads = given_up(15.0, 60, 20)
     assert not loads.refused(301, 100, 20.0)
     assert again_at(loads, 1.0, 30.0, 1) == 0
+
+
+def after_slow_answers(refused_ones: int, sent: int) -> bool:
+    """Whether a limit begins again that was given up after half of twenty attempts were refused, with four under way.
+    So many more have been sent since then, and so many of these refused at once; no answer has come yet.
+    """
+    loads = Loads()
+    loads.add(5.0, 20, 10, 10.0)
+    loads.gave_up(20, 10, 10.0, flying=4)
+    again = False
+    for refused in range(1, refused_ones + 1):
+        flying = 4 + sent * refused // refused_ones - refused
+        again = again or loads.refused(20 + refused, 10 + refused, 10.0 + 0.02 * refused, flying)
+    return again
+
+
+def test_attempts_under_way_count_as_served_where_refusals_come_sooner() -> None:
+    """Just after the limit was given up, only refused attempts have ended."""
+    assert not after_slow_answers(40, sent=80)
+    assert after_slow_answers(40, sent=41)
