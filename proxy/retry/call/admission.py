@@ -374,7 +374,13 @@ class Admission:
         """The seconds before the deadline from which on an answer would probably come too late: a request that is sent
         later is worked on in vain. 0 for `ahead`, whose limits alone never refuse a call. `gate`: what holds it.
         """
-        return _SPREAD * self.scope.governor.answer_time(self, self.caller.names.timed) if gate in _REFUSED else 0.0
+        if gate not in _REFUSED:
+            return 0.0
+        mean, since = self.scope.governor.answer_time(self, self.caller.names.timed), self._cooled_since
+        if self._deadline is None or since is None:
+            return _SPREAD * mean
+        slack = self._deadline - since - mean  # half of the slack is for waiting, or no hold, however short, would do
+        return min(_SPREAD * mean, mean + max(0.0, 0.5 * slack))
 
     def _too_late(self, deadline: float, now: float) -> tuple[float, Outcome, str]:
         """Refuse the call, whose turn has come so late that no answer would come before `deadline`. Returns what `ask`

@@ -136,11 +136,15 @@ class UsualTimes:
 
     def expect(self, route: str, mean: float) -> float:
         """The time, in seconds, in which an attempt of this route is probably answered: `mean`, the mean time of the
-        latest answers of all routes, or the usual time if that is 0. Other routes may take longer, so `mean` counts up
-        to the multiple of the usual time above which answers are much slower than usual.
+        latest answers of all routes; if that is 0, the usual time of this route's own answers, since a guess from other
+        routes is no reason to refuse a call. Other routes may take longer, so `mean` counts up to the multiple of the
+        usual time above which answers are much slower than usual.
         """
+        if mean <= 0.0:
+            known = self._of.get(route)
+            return 0.0 if known is None else known.estimate
         usual = self.of(route)
-        return min(mean, MUCH_SLOWER * usual) if mean > 0.0 < usual else mean or usual
+        return min(mean, MUCH_SLOWER * usual) if usual > 0.0 else mean
 
     def last(self, route: str) -> float:
         """The time at which the last answer of this route was noted (seconds on the callers' clock); minus infinity if
