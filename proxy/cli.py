@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, FileNotFoundError) and error.filename is None:  # only `getcwd` names no file
             return _refuse("the folder in which this was started is gone: cd to one that exists")
         return _refuse(f"{(error.strerror or str(error)).lower()}{f': {error.filename}' if error.filename else ''}")
-    except ImportError as error:
+    except Exception as error:  # a compiled core that is older than its source misses names and parameters of it
         from proxy.extras import missing
         from proxy.stale_build import warning
 

@@ -253,15 +253,23 @@ def test_functions_are_linked_in_their_order_if_the_linker_knows_orders(
     assert linked == ([[f"-Wl,-T,{ORDER}"]] if knows_orders else [[f"-Wl,-T,{ORDER}"], []])
 
 
-def test_an_import_that_fails_in_a_stale_build_says_how_to_mend_that(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'proxy.retry.past'", name="proxy.retry.past"),
+        TypeError("past_deadline() missing 1 required positional argument: 'left'"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_verb_that_fails_in_a_stale_build_says_how_to_mend_that(
+    error: Exception, checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def wants_a_module_of_the_past(options: object) -> int:
-        raise ModuleNotFoundError("No module named 'proxy.retry.past'", name="proxy.retry.past")
+    def asks_for_the_past(options: object) -> int:
+        raise error
 
-    monkeypatch.setattr(cli, "_parsed", lambda arguments: SimpleNamespace(verb=wants_a_module_of_the_past))
+    monkeypatch.setattr(cli, "_parsed", lambda arguments: SimpleNamespace(verb=asks_for_the_past))
     monkeypatch.setattr(stale_build, "_stale", lambda package: iter(()))
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(type(error)):
         cli.main([])
     monkeypatch.setattr(stale_build, "_stale", lambda package: iter(["proxy.retry.call.machine"]))
     assert cli.main([]) == 2
