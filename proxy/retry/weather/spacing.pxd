@@ -16,7 +16,7 @@ cdef class Spacing:
     cdef public double _used
     cdef public double _gap
     cdef public long _careful
-    cdef public long _in_turn
+    cdef public double _pressed_since
     cdef public long sendings
     cdef public bint is_guess
     cdef public double _steady_until

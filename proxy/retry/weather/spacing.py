@@ -53,6 +53,9 @@ _CAREFUL, _CAREFUL_FOR = 0.05, 10
 #: they take, in units of the second figure, at most by the third figure times faster: so clients with a smaller share
 #: catch up.
 _PRESSURE, _LONG_WAIT, _MOST_URGENT = 0.25, 4.0, 2.0
+#: Seconds in which calls waited at each sending, after which the pace grows although they wait for less. Otherwise
+#: clients of one call at a time each would wait for the first of the figures above at each call, for ever.
+_PRESSED_FOR = 4.0
 #: The served attempts in a row after which a refusal shows that the pace was the only thing wrong: for so many seconds
 #: (the second figure) the pace then stays if it is enough.
 _STEADY, _STEADY_FOR = 20, 10.0
@@ -69,6 +72,9 @@ _MUCH = 0.6
 #: of one call at a time: calls that come by chance at the same pace do so once in some thousand times. As soon: within
 #: this part of the time between two sendings.
 _IN_TURN, _AT_ONCE = 8, 0.1
+#: Seconds by which an alarm may come late: an event loop's have a resolution of a millisecond. Sendings that are closer
+#: than this go with the alarm that came too late for them, or one call each alarm would be all that is ever sent.
+_ALARM = 0.002
 #: The slowest pace, in sendings a second.
 SLOWEST = 0.5
 
@@ -81,9 +87,9 @@ class Spacing:
     """
 
     __slots__ = (
-        "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_in_turn",
-        "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess", "next_at", "rate",
-        "sendings",
+        "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_pressed_since",
+        "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess",
+        "next_at", "rate", "sendings",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -99,7 +105,7 @@ class Spacing:
         self._used = 0.0  # the seconds of use since the last cut
         self._gap = 0.0  # the mean time between two sendings; 0 if none is known
         self.sendings = 0
-        self._in_turn = 0  # the latest sendings, each as soon as the pace allowed it, while no other call waited
+        self._pressed_since = _NEVER  # since when calls waited at each sending, or each came as soon as it might
         self.is_guess = False
         self._careful = 0  # for so many sendings it grows less, since it was refused after hardly any served attempt
         self._steady_until = -_NEVER  # so long the pace stays if it is enough
@@ -215,14 +221,20 @@ class Spacing:
             self._gap += _NEWEST * (gap - self._gap) if self._gap else gap
         self.sendings += 1
         wait = waiting / self.rate
+        is_in_turn = waiting > 0 or now - self.next_at <= _AT_ONCE / self.rate
+        if not is_in_turn:
+            self._pressed_since = _NEVER
+        elif self._pressed_since == _NEVER or (waiting > 0) != (self._waiting > 0):
+            self._pressed_since = now
         self._count(waiting, now)
-        is_in_turn = not waiting and now - self.next_at <= _AT_ONCE / self.rate
-        self._in_turn = self._in_turn + 1 if is_in_turn else 0
-        presses = wait > _PRESSURE or (self._in_turn >= _IN_TURN and not self.is_guess)
+        # The seconds of that many sendings in a row, of which the first one began them; a half is for rounding.
+        enough = _PRESSED_FOR if waiting else (_IN_TURN - 1.5) / self.rate
+        presses = wait > _PRESSURE or (now - self._pressed_since >= enough and not self.is_guess)
         if self._stays < _NEVER and presses and not (now < self._steady_until and self._is_enough(waiting)):
             stays = self._used < self._stays and self._sure > 1.0
             self._grow((1.0 if stays else 1.0 + min(wait / _LONG_WAIT, _MOST_URGENT)) / self.rate)
-        self.next_at = max(now, self.next_at) + 1.0 / self.rate
+        interval = 1.0 / self.rate
+        self.next_at = max(now - _ALARM if waiting and interval < _ALARM else now, self.next_at) + interval
 
     def not_sent(self) -> None:
         """Note that an attempt that was counted as sent is not sent after all, so that the next may go at once."""

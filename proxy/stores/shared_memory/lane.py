@@ -66,7 +66,7 @@ SHARED: Names = {
         *("gap_long", "missing_at"),
     ),
     Spacing: (
-        *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_in_turn"),
+        *("_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_pressed_since"),
         *("_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess", "next_at", "rate"),
         "sendings",
     ),

@@ -172,3 +172,40 @@ def test_a_first_pace_moves_no_sending() -> None:
     spacing.next_at = 3.0
     spacing.change(2.0)
     assert (spacing.rate, spacing.next_at) == (2.0, 3.0)
+
+
+def test_alarms_that_come_late_do_not_bound_a_fast_pace() -> None:
+    spacing, sendings = Spacing(), 0
+    spacing.slow_down(10_000.0)
+    for tick in range(1, 1001):  # the alarms of an event loop, each a millisecond after the other
+        now = tick / 1000
+        while now >= spacing.next_at:
+            spacing.sent(now, 100)
+            sendings += 1
+    assert 9_900 <= sendings <= 10_050
+
+
+def test_an_alarm_that_comes_late_does_not_bring_two_sendings_of_a_slow_pace_closer() -> None:
+    spacing = Spacing()
+    spacing.slow_down(100.0)
+    spacing.sent(1.0, 100)
+    spacing.sent(1.011, 100)
+    assert spacing.next_at == 1.011 + 0.01
+
+
+def ten_clients(*, rests: bool) -> float:
+    """The pace that is 100 sendings a second at first, after ten seconds of ten clients of one call at a time each.
+    `rests`: once a second no other call waits.
+    """
+    spacing = Spacing()
+    spacing.drain(100.0)
+    now = 0.0
+    while now < 10.0:
+        now = max(now + 1e-6, spacing.next_at)
+        spacing.sent(now, 0 if rests and now % 1.0 < 0.01 else 9)
+    return spacing.rate
+
+
+def test_a_pace_at_which_calls_wait_all_the_time_grows_though_each_waits_for_less_than_it_may() -> None:
+    assert ten_clients(rests=False) > 110.0
+    assert ten_clients(rests=True) == 100.0
