@@ -13,7 +13,8 @@ refused again, the pace stays for longer, because that pace is then more likely 
 in which calls wait count, since a pace that is not used proves nothing. While the waiting calls become fewer soon
 enough, a pace that was found lately does not grow: growth would gain little, and a refusal holds every call for the
 delay that it names. The pace also grows when many attempts in a row are sent as soon as it allows while no other call
-waits: this shows a client that makes one call at a time, and the pace would delay each of its calls for ever.
+waits: this shows a client that makes one call at a time, and the pace would delay each of its calls for ever. It grows
+too when calls wait at every sending for some seconds: then several such clients wait, each of which the pace delays.
 
 Several clients that share a limit without a queue cause each other's refusals, whatever the pace of each. So if many
 calls in a row were served at a pace, a few early refusals do not make it forgotten.
@@ -49,7 +50,7 @@ _FAST = math.log(2.0)
 #: how many sendings: at a slow pace, that refusal was one second's growth too far; with these the pace comes back to
 #: the refused one, and some attempts have been served by then.
 _CAREFUL, _CAREFUL_FOR = 0.05, 10
-#: The pace grows only while so many calls wait that they take more than so many seconds. It grows the faster the longer
+#: The pace grows while so many calls wait that they take more than so many seconds. It grows the faster the longer
 #: they take, in units of the second figure, at most by the third figure times faster: so clients with a smaller share
 #: catch up.
 _PRESSURE, _LONG_WAIT, _MOST_URGENT = 0.25, 4.0, 2.0
@@ -88,8 +89,8 @@ class Spacing:
 
     __slots__ = (
         "_base", "_came", "_careful", "_counted_at", "_counted_from", "_cut_at", "_early", "_gap", "_pressed_since",
-        "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess",
-        "next_at", "rate", "sendings",
+        "_proven", "_stays", "_steady_until", "_sure", "_top", "_used", "_waiting", "is_guess", "next_at", "rate",
+        "sendings",
     )  # fmt: skip
 
     def __init__(self) -> None:
